@@ -1,0 +1,87 @@
+"""Where randomness enters: one seed becomes independent, named streams.
+
+`random_state` is turned into a `numpy.random.SeedSequence` once. Run *i* gets the seed that child *i* of that sequence
+yields, and everything random about the run is keyed by (its seed, a purpose, a counter). Nothing depends on how many
+runs there are, in which order they are trained, or on the state of a global generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+RandomState = int | np.integer | np.random.RandomState | np.random.Generator | np.random.SeedSequence | None
+Generators = torch.Generator | Sequence[torch.Generator] | None
+
+
+class Purpose(IntEnum):
+    """What a stream is for; two purposes never share random numbers."""
+
+    INITIALISATION = 0
+    ORDER = 1
+    RESAMPLING = 2
+    VALIDATION = 3
+    NETWORK_NOISE = 4
+    PERTURBATION = 5
+
+
+def seed_sequence(random_state: RandomState) -> np.random.SeedSequence:
+    """Turn anything scikit-learn or NumPy users call a random state into a seed sequence."""
+    if isinstance(random_state, np.random.SeedSequence):
+        return random_state
+    if isinstance(random_state, np.random.Generator):
+        return np.random.SeedSequence(random_state.integers(0, 2**32, size=4, dtype=np.uint32).tolist())
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.SeedSequence(random_state.randint(0, 2**31 - 1, size=4).tolist())
+    if random_state is None or (isinstance(random_state, (int, np.integer)) and random_state >= 0):
+        return np.random.SeedSequence(None if random_state is None else int(random_state))
+    raise ValueError(f"`random_state` must be None, an integer ≥ 0 or a NumPy generator, got {random_state!r}")
+
+
+def run_seeds(random_state: RandomState, n_runs: int) -> list[int]:
+    """The seeds of runs 0 … n-1; the seed of run i does not depend on n."""
+    root = seed_sequence(random_state)
+    children = (np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, i)) for i in range(n_runs))
+    return [int(child.generate_state(1, np.uint64)[0]) for child in children]
+
+
+def stream(seed: int, purpose: Purpose, *counters: int) -> np.random.Generator:
+    """A NumPy generator for one run, one purpose and (say) one epoch."""
+    return np.random.default_rng((seed, purpose, *counters))
+
+
+def torch_seed(seed: int, purpose: Purpose, *counters: int) -> int:
+    """A seed for torch's generators, for one run, one purpose and (say) one step."""
+    return int(np.random.SeedSequence((seed, purpose, *counters)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def torch_generators(seeds: Sequence[int], device: torch.device) -> list[torch.Generator]:
+    """One torch generator per run, each started at its own seed."""
+    return [torch.Generator(device).manual_seed(seed) for seed in seeds]
+
+
+def bernoulli(like: Tensor, probability: float, generator: Generators) -> Tensor:
+    """Zeros and ones of the shape of `like`; with one generator per run, run *r* is drawn from the *r*-th."""
+    out = torch.empty_like(like, memory_format=torch.contiguous_format)
+    if generator is None or isinstance(generator, torch.Generator):
+        return out.bernoulli_(probability, generator=generator)
+    for row, own in zip(out, generator, strict=True):
+        row.bernoulli_(probability, generator=own)
+    return out
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Let code that draws from torch's global generator draw from `seed`; the global state is put back afterwards."""
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        for each in devices:
+            with torch.cuda.device(each):
+                torch.cuda.manual_seed(seed)
+        yield

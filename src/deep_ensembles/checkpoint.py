@@ -1,0 +1,95 @@
+"""State that survives a crash: one safetensors file, written beside and renamed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from deep_ensembles._checks import check_integer, check_number, require
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where and how often the state of a training is written, and whether an existing one is taken up.
+
+    Arguments:
+        path: the file.
+        every_epochs: write after so many epochs.
+        every_seconds: write when so many seconds have passed, within an epoch too.
+        resume: go on from the file if it exists, with the result that an undisturbed training has, bit for bit.
+    """
+
+    path: str | os.PathLike[str]
+    every_epochs: int | None = None
+    every_seconds: float | None = 60.0
+    resume: bool = True
+
+    def __post_init__(self) -> None:
+        require(isinstance(self.path, (str, os.PathLike)), "path", "a file name", self.path)
+        if self.every_epochs is not None:
+            check_integer("every_epochs", self.every_epochs, low=1)
+        if self.every_seconds is not None:
+            check_number("every_seconds", self.every_seconds, low=0)
+
+
+@dataclass
+class CheckpointWriter:
+    """Writes when it is time to."""
+
+    settings: Checkpoint
+    fingerprint: str
+    _last: float = field(default_factory=time.monotonic)
+
+    def due(self, epoch: int | None) -> bool:
+        """Whether to write now; `epoch` is the number of epochs done, or None within an epoch."""
+        every, seconds = self.settings.every_epochs, self.settings.every_seconds
+        if epoch is not None and every is not None and epoch % every == 0:
+            return True
+        return seconds is not None and time.monotonic() - self._last >= seconds
+
+    def write(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Replace the file by this state, at once or not at all."""
+        metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
+        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        write_atomically(Path(self.settings.path), save(stored, metadata))
+        self._last = time.monotonic()
+
+    def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The state to go on from, or None if there is none."""
+        path = Path(self.settings.path)
+        if not self.settings.resume or not path.exists():
+            return None
+        try:
+            with safe_open(path, "pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"the checkpoint {path} cannot be read ({error}); delete it to start anew") from error
+        if metadata.get("fingerprint") != self.fingerprint:
+            raise ValueError(f"the checkpoint {path} belongs to another training (other data, seed or settings); "
+                             "use another file, or `resume=False` to overwrite it")  # fmt: skip
+        return tensors, json.loads(metadata["facts"])
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file beside its place, flush it to disk, then rename it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

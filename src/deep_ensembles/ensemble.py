@@ -1,0 +1,194 @@
+"""A fitted ensemble: members, head and units together; inputs → a mixture."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.utils.data import Dataset, default_collate
+
+from deep_ensembles._checks import check_integer, require
+from deep_ensembles.heads import rescaled
+from deep_ensembles.members import Factory, Members, rebuild
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.model_files import ModelFileError, write_model
+from deep_ensembles.naming import NotSaved, describe, restore
+from deep_ensembles.rows import as_tensor
+from deep_ensembles.standardization import Standardization
+
+_BATCH_ELEMENTS = 2**20
+_BATCH_ROWS = 16384
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ensemble:
+    """Networks trained on the same task, combined as a mixture; made by `fit_ensemble`.
+
+    Arguments:
+        members: the networks.
+        head: raw output → distribution.
+        standardization: the units of each member.
+        feature_shape: the shape of one input row.
+        n_outputs: how many raw outputs a network has.
+        network: plain data that says how networks are built (see `naming`), for the model file.
+        seeds: the seed of each member.
+        weights: the weight of each member in the mixture; uniform by default.
+        history: `[2, member, epoch]`: training loss and held-out score, NaN where there is none.
+    """
+
+    members: Members
+    head: Callable[[Tensor], Distribution]
+    standardization: Standardization
+    feature_shape: tuple[int, ...]
+    n_outputs: int
+    network: Any = None
+    seeds: tuple[int, ...] = ()
+    weights: Tensor | None = None
+    history: np.ndarray | None = None
+
+    @property
+    def n_members(self) -> int:
+        """How many networks there are."""
+        return len(self.members)
+
+    def __repr__(self) -> str:
+        kind = type(self.members.modules[0]).__name__
+        return f"Ensemble({self.n_members} × {kind}, head={self.head}, {self.members.kind})"
+
+    def __call__(self, inputs: Any, batch_size: int | None = None) -> Mixture:
+        """The predictive mixture for new inputs, in the units of the targets.
+
+        Arguments:
+            inputs: `[row, *features]` as a tensor or array, or a dataset whose items are inputs (or start with one).
+            batch_size: rows per pass; the default bounds memory.
+        """
+        raw = torch.cat(list(self._raw_batches(inputs, batch_size)), dim=1)
+        return self.mixture(raw)
+
+    def mixture(self, raw: Tensor) -> Mixture:
+        """The mixture for raw outputs `[member, row, raw]`."""
+        distribution = self.head(raw)
+        shift, scale = self.standardization.target_shift, self.standardization.target_scale
+        if shift is not None and scale is not None:
+            unit = [each.to(raw.device, _precise(raw.device)).unsqueeze(1) for each in (shift, scale)]
+            distribution = rescaled(distribution, *unit)
+        return Mixture(distribution, self.weights)
+
+    def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Mixture]:
+        """Mixtures for consecutive batches of rows, for results that must not be held all at once."""
+        for raw in self._raw_batches(inputs, batch_size):
+            yield self.mixture(raw)
+
+    def subset(self, members: int | Sequence[int]) -> Ensemble:
+        """An ensemble of the first so many members, or of these."""
+        chosen = list(range(members)) if isinstance(members, int) else list(members)
+        require(bool(chosen) and all(0 <= m < self.n_members for m in chosen), "members",
+                f"members from 0 to {self.n_members - 1}, at least one", members)  # fmt: skip
+        return dataclasses.replace(
+            self,
+            members=self.members.select(chosen),
+            standardization=self.standardization.select(chosen),
+            seeds=tuple(self.seeds[m] for m in chosen),
+            weights=None if self.weights is None else self.weights[chosen],
+            history=None if self.history is None else self.history[:, chosen],
+        )
+
+    def to(self, device: str | torch.device) -> Ensemble:
+        """The same ensemble on another device."""
+        return dataclasses.replace(self, members=self.members.to(torch.device(device)))
+
+    def _raw_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
+        if batch_size is not None:
+            check_integer("batch_size", batch_size, low=1)
+        size = batch_size or max(1, min(_BATCH_ROWS, _BATCH_ELEMENTS // max(1, int(np.prod(self.feature_shape)))))
+        shared = self.standardization.shared
+        for batch in _batched(inputs, size):
+            if tuple(batch.shape[1:]) != self.feature_shape:
+                expected = ["n", *self.feature_shape]
+                raise ValueError(f"`inputs` must have shape {expected}, got {list(batch.shape)}")
+            dtype = self.members.parameters.flat.dtype
+            seen = self.standardization.inputs(batch[None], dtype, slice(0, 1) if shared else slice(None))
+            yield self.members(seen.to(self.members.device).expand(self.n_members, *seen.shape[1:]))
+
+    # -- model files ----------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a model folder that `deep_ensembles.load` reads."""
+        write_model(path, {"kind": "Ensemble", "ensemble": self.config()}, self.tensors())
+
+    def config(self) -> dict[str, Any]:
+        """Everything but the tensors, as plain data."""
+        return {
+            "members": self.members.kind,
+            "noisy": self.members.noisy,
+            "n_members": self.n_members,
+            "seeds": [str(seed) for seed in self.seeds],
+            "head": describe(self.head),
+            "network": self.network,
+            "feature_shape": list(self.feature_shape),
+            "n_outputs": self.n_outputs,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors, by name."""
+        found = {f"parameter.{name}": tensor for name, tensor in self.members.parameters.views.items()}
+        found |= {f"buffer.{name}": tensor for name, tensor in self.members.buffers.items()}
+        found |= {f"standardization.{name}": tensor for name, tensor in self.standardization.tensors().items()}
+        found |= {} if self.weights is None else {"weights": self.weights}
+        return found | ({} if self.history is None else {"history": torch.from_numpy(self.history)})
+
+    @classmethod
+    def from_file(
+        cls, config: dict[str, Any], tensors: dict[str, Tensor], network: Factory | None, head: Any, device: torch.device
+    ) -> Ensemble:
+        """The ensemble that `config` and `tensors` describe."""
+        build = restore(config["network"]) if network is None else network
+        if not callable(build) or isinstance(build, NotSaved):
+            raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
+        head = restore(config["head"]) if head is None else head
+        if isinstance(head, NotSaved):
+            raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
+        parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
+        seeds = tuple(int(seed) for seed in config["seeds"])
+        try:
+            members = rebuild(build, seeds, config["members"], parts["parameter."], parts["buffer."])
+        except ValueError as error:
+            raise ModelFileError(str(error)) from error
+        members.noisy = config["noisy"]
+        return cls(
+            members=members.to(device),
+            head=head,
+            standardization=Standardization(**parts["standardization."]),
+            feature_shape=tuple(config["feature_shape"]),
+            n_outputs=config["n_outputs"],
+            network=config["network"],
+            seeds=seeds,
+            weights=tensors.get("weights"),
+            history=tensors["history"].numpy() if "history" in tensors else None,
+        )
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _precise(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def _batched(inputs: Any, size: int) -> Iterator[Tensor]:
+    """Batches of rows of a tensor, an array or a dataset; at least one, be it empty."""
+    if isinstance(inputs, Dataset) and not isinstance(inputs, Tensor):
+        for start in range(0, len(inputs), size):  # type: ignore[arg-type]
+            items = [inputs[i] for i in range(start, min(start + size, len(inputs)))]  # type: ignore[arg-type]
+            yield default_collate([item[0] if isinstance(item, (tuple, list)) else item for item in items])
+        return
+    rows = as_tensor("inputs", inputs)
+    for start in range(0, max(1, len(rows)), size):
+        yield rows[start : start + size]

@@ -1,0 +1,416 @@
+"""scikit-learn's face: wiring only."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from torch import nn
+from torch.distributions import Distribution
+from typing_extensions import Self
+
+from deep_ensembles._checks import check_number, require
+from deep_ensembles._random import RandomState
+from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.heads import Categorical, Normal
+from deep_ensembles.members import Factory
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.model_files import ModelFileError, read_model, write_model
+from deep_ensembles.naming import describe, restore
+from deep_ensembles.networks import mlp
+from deep_ensembles.optimizers import Adam, Optimizer
+from deep_ensembles.perturbations import Perturbation
+from deep_ensembles.runs import Recipe, Resampling
+from deep_ensembles.schedules import Constant, Schedule
+from deep_ensembles.scoring import ScoringRule, log_score
+
+Head = Callable[[torch.Tensor], Distribution]
+NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
+
+_FLOATS = (np.float64, np.float32)
+
+
+class _DeepEnsemble(BaseEstimator):
+    """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
+
+    ensemble_: Ensemble
+    n_features_in_: int
+
+    def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
+        head = default_head if self.head is None else self.head
+        size = getattr(head, "raw_size", None)
+        settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
+        self.ensemble_ = fit_ensemble(
+            self._factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
+            X,
+            y,
+            head=head,
+            scoring_rule=self.scoring_rule,
+            perturbation=self.perturbation,
+            n_members=self.n_members,
+            sample_weight=sample_weight,
+            random_state=self.random_state,
+            **settings,
+        )
+
+    def _factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
+        """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
+
+        Where all rows fit into one batch, double precision costs nothing, and makes a row of weight 2 the same as two
+        rows to many digits.
+        """
+        if self.network is None:
+            precision = {"dtype": torch.float64} if n_rows <= self.batch_size else {}
+            sizes, activation = self.hidden_sizes, self.activation
+            extras = {"batch_norm": self.batch_norm, "dropout": self.dropout, **precision}
+            return partial(mlp, n_inputs, n_outputs, sizes, activation, **extras)
+        if isinstance(self.network, nn.Module) or not callable(self.network):
+            raise TypeError("`network` must be a function that builds a torch.nn.Module, got "
+                            f"{type(self.network).__name__}; write `lambda: YourModule(...)`")  # fmt: skip
+        try:
+            inspect.signature(self.network).bind()
+        except TypeError:
+            return partial(self.network, n_inputs, n_outputs)
+        return self.network  # type: ignore[no-any-return]
+
+    def _validated(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        checked: np.ndarray = validate_data(self, X, reset=False, dtype=_FLOATS)
+        return checked
+
+    def _batches(self, X: Any) -> Iterator[Mixture]:
+        checked = self._validated(X)
+        return self.ensemble_.batches(checked)
+
+    def predict_distribution(self, X: Any) -> Mixture:
+        """The predictive mixture, in the units of the target."""
+        checked = self._validated(X)
+        return self.ensemble_(checked)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a model folder (`config.json`, `model.safetensors`; no pickle) that `deep_ensembles.load` reads."""
+        check_is_fitted(self)
+        parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
+        fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
+        if hasattr(self, "feature_names_in_"):
+            fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        config = {"kind": type(self).__name__, "parameters": parameters, "fitted": fitted}
+        write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
+
+    @classmethod
+    def _from_file(cls, config: dict[str, Any], ensemble: Ensemble) -> Self:
+        model = cls(**{name: restore(value) for name, value in config["parameters"].items()})
+        fitted = dict(config["fitted"])
+        if "feature_names_in_" in fitted:
+            model.feature_names_in_ = np.array(fitted.pop("feature_names_in_"), dtype=object)
+        model.ensemble_ = ensemble
+        model._restore_fitted(fitted)
+        return model
+
+    def _fitted_config(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
+        for name, value in fitted.items():
+            setattr(self, name, value)
+
+
+class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
+    """An ensemble of networks that predict a mean and a variance, combined as a mixture.
+
+    References:
+        Lakshminarayanan, Pritzel, Blundell (2017).
+
+    Arguments:
+        n_members: how many networks.
+        hidden_sizes, activation, batch_norm, dropout: of the default network, a multi-layer perceptron.
+        network: a function that builds another `nn.Module`; called with (inputs, raw outputs), or with nothing if it
+            takes no arguments.
+        head: raw output → distribution; `Normal()` by default.
+        scoring_rule: the training criterion.
+        perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
+        max_epochs … verbose: see `Recipe`.
+        random_state: an integer for a result that can be repeated.
+
+    Attributes:
+        ensemble_: the fitted `Ensemble`.
+        n_outputs_: the number of targets.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = DeepEnsembleRegressor(max_epochs=20, random_state=0).fit(X, y)
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> mean.shape, std.shape, model.predict_interval(X, coverage=0.9).shape
+        ((442,), (442,), (442, 2))
+    """
+
+    n_outputs_: int
+
+    def __init__(
+        self,
+        n_members: int = 5,
+        *,
+        hidden_sizes: Sequence[int] = (50,),
+        activation: str | Callable[[], nn.Module] = "relu",
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        network: NetworkFactory | None = None,
+        head: Head | None = None,
+        scoring_rule: ScoringRule = log_score,
+        perturbation: Perturbation | None = None,
+        max_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.01,
+        schedule: Schedule = Constant(),  # noqa: B008
+        optimizer: Optimizer = Adam(),  # noqa: B008
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 20,
+        resampling: Resampling | None = None,
+        checkpoint: Checkpoint | None = None,
+        random_state: RandomState = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.n_members = n_members
+        self.hidden_sizes = hidden_sizes
+        self.activation = activation
+        self.batch_norm = batch_norm
+        self.dropout = dropout
+        self.network = network
+        self.head = head
+        self.scoring_rule = scoring_rule
+        self.perturbation = perturbation
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.resampling = resampling
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows `X` (n, features) and numbers `y` (n,) or (n, targets)."""
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=_FLOATS)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
+        self._fit_members(X, y.astype(np.float64, copy=False), sample_weight, self.n_outputs_, Normal())
+        return self
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The mean of the mixture, and on request its standard deviation; (n,) or (n, targets)."""
+        if not return_std:
+            return _joined(batch.mean for batch in self._batches(X))
+        pairs = [(batch.mean, batch.stddev) for batch in self._batches(X)]
+        return _joined(mean for mean, _ in pairs), _joined(std for _, std in pairs)
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float]) -> np.ndarray:
+        """Exact quantiles of the mixture, (n, quantiles); with several targets (n, quantiles, targets)."""
+        levels = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+        for level in levels:
+            check_number("quantiles", float(level), low=0, high=1)
+        return _joined(
+            torch.stack([batch.icdf(torch.tensor(level)) for level in levels.tolist()], dim=1) for batch in self._batches(X)
+        )
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """The central interval of the mixture that holds `coverage` of its mass: lower and upper end, (n, 2)."""
+        check_number("coverage", coverage, low=0, high=1)
+        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+
+    def _fitted_config(self) -> dict[str, Any]:
+        return {"n_outputs_": self.n_outputs_}
+
+
+class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
+    """An ensemble of networks that predict class probabilities, averaged.
+
+    References:
+        Lakshminarayanan, Pritzel, Blundell (2017).
+
+    Arguments:
+        class_weight: "balanced", or a dictionary of class → weight; multiplies `sample_weight`.
+        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default.
+
+    Attributes:
+        ensemble_: the fitted `Ensemble`.
+        classes_: the labels, in the order of the columns of `predict_proba`.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = DeepEnsembleClassifier(max_epochs=50, random_state=0).fit(X, y)
+        >>> model.predict_proba(X).shape, model.score(X, y) > 0.95
+        ((150, 3), True)
+    """
+
+    classes_: np.ndarray
+
+    def __init__(
+        self,
+        n_members: int = 5,
+        *,
+        hidden_sizes: Sequence[int] = (50,),
+        activation: str | Callable[[], nn.Module] = "relu",
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        network: NetworkFactory | None = None,
+        head: Head | None = None,
+        scoring_rule: ScoringRule = log_score,
+        perturbation: Perturbation | None = None,
+        class_weight: str | dict[Any, float] | None = None,
+        max_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.01,
+        schedule: Schedule = Constant(),  # noqa: B008
+        optimizer: Optimizer = Adam(),  # noqa: B008
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 20,
+        resampling: Resampling | None = None,
+        checkpoint: Checkpoint | None = None,
+        random_state: RandomState = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.n_members = n_members
+        self.hidden_sizes = hidden_sizes
+        self.activation = activation
+        self.batch_norm = batch_norm
+        self.dropout = dropout
+        self.network = network
+        self.head = head
+        self.scoring_rule = scoring_rule
+        self.perturbation = perturbation
+        self.class_weight = class_weight
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.resampling = resampling
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows `X` (n, features) and labels `y` (n,) of any type."""
+        X, y = validate_data(self, X, y, dtype=_FLOATS)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        if self.class_weight is not None:
+            weight = compute_sample_weight(self.class_weight, y)
+            sample_weight = weight if sample_weight is None else weight * sample_weight
+        self._fit_members(X, codes.astype(np.int64), sample_weight, len(self.classes_), Categorical())
+        return self
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Averaged class probabilities, (n, classes)."""
+        probabilities = _joined(batch.probs for batch in self._batches(X)).astype(np.float64)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the averaged class probabilities, (n, classes)."""
+        return _joined(batch.logits for batch in self._batches(X)).astype(np.float64)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label, (n,)."""
+        chosen = self.predict_proba(X).argmax(axis=1)
+        labels: np.ndarray = self.classes_[chosen]
+        return labels
+
+    def _fitted_config(self) -> dict[str, Any]:
+        values = self.classes_.tolist()
+        if not all(isinstance(value, (bool, int, float, str)) for value in values):
+            kinds = sorted({type(value).__name__ for value in values})
+            raise ModelFileError(f"labels must be strings, numbers or booleans to be saved, got {', '.join(kinds)}")
+        return {"classes_": {"dtype": self.classes_.dtype.str, "values": values}}
+
+    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
+        classes = fitted.pop("classes_")
+        self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+        super()._restore_fitted(fitted)
+
+
+def _joined(parts: Iterator[torch.Tensor]) -> np.ndarray:
+    joined: np.ndarray = np.concatenate([part.cpu().numpy() for part in parts])
+    return joined
+
+
+_KINDS: dict[str, type[_DeepEnsemble]] = {each.__name__: each for each in (DeepEnsembleRegressor, DeepEnsembleClassifier)}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    network: NetworkFactory | None = None,
+    head: Head | None = None,
+    device: str | torch.device = "auto",
+) -> Any:
+    """The model in a folder that `save` wrote: an estimator, or an `Ensemble`.
+
+    Arguments:
+        path: the folder.
+        network: the factory, if the model was built from your own module.
+        head: the head, if it was your own.
+        device: where to put it.
+    """
+    config, tensors = read_model(path)
+    kind = config.get("kind")
+    if kind != "Ensemble" and kind not in _KINDS:
+        raise ModelFileError(f"{path} holds a {kind!r}, which this version does not know")
+    target = Recipe(device=device).torch_device()
+    factory: Any = network
+    if kind != "Ensemble" and network is not None:
+        shell = _KINDS[kind](network=network)
+        outputs = config["ensemble"]["n_outputs"]
+        factory = shell._factory(config["fitted"]["n_features_in_"], outputs, n_rows=0)
+    ensemble = Ensemble.from_file(config["ensemble"], tensors, factory, head, target)
+    return ensemble if kind == "Ensemble" else _KINDS[kind]._from_file(config, ensemble)

@@ -1,0 +1,138 @@
+"""What members promise: M networks as one layer with a forward and a backward pass."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from deep_ensembles.members.flat import FlatStack
+
+
+class Members(ABC):
+    """Networks of one architecture, the member axis always first.
+
+    Calling them evaluates. `forward` and `backward` train: together they are one layer whose gradient lands in
+    `gradients`, so that whatever trains members never asks how they are run.
+
+    Arguments:
+        modules: the networks, or one of them as a template.
+        parameters: name → `[member, *shape]`, what is trained.
+        buffers: name → `[member, *shape]`, what is not: running statistics, frozen parameters.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, modules: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]):
+        self.modules = list(modules)
+        self.parameters = FlatStack(parameters)
+        self.buffers = {name: tensor.detach().clone() for name, tensor in buffers.items()}
+        self.gradients: FlatStack | None = None
+        self.noisy = True  # whether a training pass draws random numbers, so that seeds matter
+        self._use(self.parameters.views, {}, self.buffers)
+
+    @classmethod
+    def of(cls, modules: Sequence[nn.Module]) -> Members:
+        """Members made of networks that were built one by one."""
+        return cls(modules, *stacked_state(modules))
+
+    def _use(self, parameters: dict[str, Tensor], gradients: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
+        """Compute with these views from now on; without gradients the members can only evaluate."""
+        self._gradients, self._buffers = gradients, buffers
+        self._bind(parameters)
+
+    @abstractmethod
+    def _bind(self, parameters: dict[str, Tensor]) -> None:
+        """Take up new views of the parameters (gradients and buffers are in `_gradients` and `_buffers`)."""
+
+    @abstractmethod
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Evaluate: `[member, batch, *features]` → raw `[member, batch, raw]`, no graph kept."""
+
+    @abstractmethod
+    def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
+        """A training pass; `seeds` drive each member's own dropout. The raw output carries no graph."""
+
+    @abstractmethod
+    def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
+        """Put (or add) the parameters' gradient into `gradients`; return the inputs' if `forward` was asked to."""
+
+    def __len__(self) -> int:
+        return next(len(tensor) for tensor in (self.parameters.views | self.buffers).values())
+
+    @property
+    def device(self) -> torch.device:
+        return next(tensor.device for tensor in (self.parameters.views | self.buffers).values())
+
+    def prepare(self) -> FlatStack:
+        """Make room for gradients and return it."""
+        self.gradients = self.parameters.zeros_like()
+        self._use(self.parameters.views, self.gradients.views, self.buffers)
+        return self.gradients
+
+    def gradient_views(self) -> list[Tensor]:
+        """The tensors that `backward` writes into."""
+        return list(self._gradients.values())
+
+    def window(self, start: int, stop: int) -> Members:
+        """Members start … stop-1 as views: training the window trains these members."""
+        if (start, stop) == (0, len(self)):
+            return self
+        other = self._shell(range(start, stop))
+        gradients = {} if self.gradients is None else self.gradients.views
+        parts = (self.parameters.views, gradients, self.buffers)
+        other._use(*({name: tensor[start:stop] for name, tensor in part.items()} for part in parts))
+        return other
+
+    def select(self, members: Sequence[int]) -> Members:
+        """Copies of some members."""
+        index = torch.as_tensor(members, device=self.device)
+        buffers = {name: tensor.index_select(0, index) for name, tensor in self.buffers.items()}
+        chosen = type(self)(self._modules_of(members), self.parameters.select(members).views, buffers)
+        chosen.noisy = self.noisy
+        return chosen
+
+    def to(self, device: torch.device) -> Members:
+        """The same members on another device."""
+        parameters = {name: tensor.to(device) for name, tensor in self.parameters.views.items()}
+        buffers = {name: tensor.to(device) for name, tensor in self.buffers.items()}
+        return type(self)([module.to(device) for module in self.modules], parameters, buffers)
+
+    def _modules_of(self, members: Sequence[int]) -> list[nn.Module]:
+        return self.modules
+
+    def _shell(self, members: Sequence[int]) -> Members:
+        other = object.__new__(type(self))
+        other.modules = self._modules_of(members)
+        other.noisy = self.noisy
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        parameters = {name: tensor.clone() for name, tensor in self.parameters.views.items()}
+        return type(self), (self.modules, parameters, self.buffers)
+
+
+def trainable(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters of a network that training changes."""
+    return {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+
+
+def untrained(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a network that gradient descent leaves alone: buffers and frozen parameters."""
+    frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    return frozen | {name: buffer.detach() for name, buffer in module.named_buffers()}
+
+
+def stacked_state(modules: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Parameters and buffers of all networks, stacked; networks must be alike."""
+    shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
+    if any(each != shapes[0] for each in shapes):
+        raise ValueError("the network factory must build the same architecture each time, got different shapes")
+    if not trainable(modules[0]):
+        raise ValueError("the network must have parameters to train, got none")
+    states = [[state(m) for m in modules] for state in (trainable, untrained)]
+    parameters, buffers = ({name: torch.stack([s[name] for s in each]) for name in each[0]} for each in states)
+    return parameters, buffers

@@ -1,0 +1,78 @@
+"""Members one after another: works for every module, and is what the faster ways are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from deep_ensembles._random import seeded
+from deep_ensembles.members._base import Members
+
+
+class Looped(Members):
+    """Every member is called by itself, as plain PyTorch; its parameters are views of the common buffer."""
+
+    kind: ClassVar[str] = "looped"
+
+    def _bind(self, parameters: dict[str, Tensor]) -> None:
+        for m, module in enumerate(self.modules):
+            own = dict(module.named_parameters())
+            for name, stacked in parameters.items():
+                own[name].data = stacked[m]
+                own[name].grad = self._gradients[name][m] if self._gradients else None
+            for name, stacked in self._buffers.items():
+                _set(module, name, stacked[m])
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return torch.stack([module.eval()(x) for module, x in zip(self.modules, inputs, strict=True)])
+
+    def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
+        self._inputs = [x.detach().requires_grad_(input_gradient) for x in inputs]
+        outputs = []
+        with torch.enable_grad():
+            for module, x, seed in zip(self.modules, self._inputs, seeds, strict=True):
+                with seeded(seed, x.device):
+                    outputs.append(module.train()(x))
+            self._raw = torch.stack(outputs)
+        for m, module in enumerate(self.modules):
+            self._keep_buffers(m, module)
+        return self._raw.detach()
+
+    def _keep_buffers(self, m: int, module: nn.Module) -> None:
+        """A module may replace a buffer rather than write into it: bring the new value into the common tensor."""
+        for name, buffer in module.named_buffers():
+            if name in self._buffers and buffer.data_ptr() != self._buffers[name][m].data_ptr():
+                self._buffers[name][m] = buffer.detach()
+                _set(module, name, self._buffers[name][m])
+
+    def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
+        if not accumulate:
+            for gradient in self._gradients.values():
+                gradient.zero_()
+        self._raw.backward(raw_gradient)
+        gradients = [x.grad for x in self._inputs if x.grad is not None]
+        del self._raw, self._inputs
+        return torch.stack(gradients) if gradients else None
+
+    def _modules_of(self, members: Sequence[int]) -> list[nn.Module]:
+        return [self.modules[m] for m in members]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        constructor, (modules, parameters, buffers) = super().__reduce__()
+        for module in modules:
+            module.zero_grad(set_to_none=True)
+        return constructor, (modules, parameters, buffers)
+
+
+def _set(module: nn.Module, name: str, value: Tensor) -> None:
+    """Put `value` in place of a buffer or a frozen parameter, by its dotted name."""
+    path, _, last = name.rpartition(".")
+    owner = module.get_submodule(path)
+    if last in owner._parameters:
+        owner.get_parameter(last).data = value
+    else:
+        owner._buffers[last] = value

@@ -1,0 +1,313 @@
+"""The prediction of an ensemble: a weighted mixture of its members' distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from numpy.polynomial.legendre import leggauss
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions.constraints import Constraint
+
+# Knots, in standard deviations of a component, between which densities are integrated piece by piece.
+_KNOTS = (-40.0, -15.0, -8.5, -6.0, -4.5, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.5, 6.0, 8.5, 15.0, 40.0)
+_NODES = 10
+_CHUNK_ELEMENTS = 4_000_000
+_MAX_ITERATIONS = 200
+
+
+class Mixture(Distribution):
+    r"""Members' distributions combined as one, $p(y|x) = \sum_m w_m\, p_m(y|x)$ with $w_m = 1/M$ unless told otherwise.
+
+    With several targets the components are diagonal: `log_prob` is joint, while `cdf`, `icdf`, `mean`, `variance`,
+    `aleatoric` and `epistemic` speak of each target by itself.
+
+    References:
+        Lakshminarayanan, Pritzel, Blundell (2017), section 2.4; Depeweg et al. (2018) for the decomposition.
+
+    Arguments:
+        components: the members' distributions; the first batch dimension counts the members.
+        weights: one weight per member, non-negative; uniform by default. They are normalised.
+
+    Shape:
+        components `[member, *batch]`, event `[]` or `[target]`; the mixture has batch `[*batch]` and the same event.
+
+    Example:
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> two = Mixture(Normal(torch.tensor([[0.0], [2.0]]), torch.tensor([[1.0], [1.0]])))
+        >>> two.mean, two.variance, two.aleatoric, two.epistemic
+        (tensor([1.]), tensor([2.]), tensor([1.]), tensor([1.]))
+    """
+
+    arg_constraints: dict[str, Constraint] = {}
+
+    def __init__(self, components: Distribution, weights: Tensor | None = None) -> None:
+        if not components.batch_shape:
+            raise ValueError("`components` must have a batch shape [member, ...], got an empty one")
+        n_members = components.batch_shape[0]
+        parameter = next(iter(_parameters(components).values()))
+        if weights is None:
+            weights = parameter.new_full((n_members,), 1.0 / n_members)
+        weights = torch.as_tensor(weights, dtype=parameter.dtype, device=parameter.device)
+        if weights.shape != (n_members,) or not bool((weights >= 0).all() and 0 < weights.sum() < math.inf):
+            raise ValueError(f"`weights` must be {n_members} finite numbers ≥ 0, not all 0, got {weights.tolist()}")
+        self.components = components
+        self.weights = weights / weights.sum()
+        super().__init__(components.batch_shape[1:], components.event_shape, validate_args=False)
+
+    def __repr__(self) -> str:
+        kind = type(_marginal(self.components)).__name__
+        return f"Mixture({self.n_members} × {kind}, batch={list(self.batch_shape)}, event={list(self.event_shape)})"
+
+    @property
+    def n_members(self) -> int:
+        """How many members the mixture has."""
+        return self.components.batch_shape[0]
+
+    @property
+    def support(self) -> Constraint:  # type: ignore[override]
+        """Where the components have mass."""
+        return self.components.support  # type: ignore[return-value]
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the prediction is over classes."""
+        return isinstance(self.components, Categorical)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
+        """The same mixture for a larger batch shape."""
+        return Mixture(self.components.expand(torch.Size((self.n_members, *batch_shape))), self.weights)
+
+    def member(self, index: int) -> Distribution:
+        """The predictive distribution of one member."""
+        return _indexed(self.components, index)
+
+    def __getitem__(self, rows: Any) -> Mixture:
+        """The mixture for some rows: indexes the batch, keeps all members."""
+        index = rows if isinstance(rows, tuple) else (rows,)
+        return Mixture(_indexed(self.components, (slice(None), *index)), self.weights)
+
+    # -- densities ------------------------------------------------------------------------------------------------
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Exact log-density (or log-probability) of the mixture."""
+        event = len(self.event_shape)
+        logs = self.components.log_prob(self._per_member(value, event))
+        return torch.logsumexp(logs + self._aligned(self.weights.log(), 0), dim=self._member_dim(0))
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """Exact distribution function of each target."""
+        event = len(self.event_shape)
+        return self._average(_marginal(self.components).cdf(self._per_member(value, event)), event)
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """Exact quantiles of each target, by a safeguarded Newton iteration between the members' own quantiles."""
+        marginal = _marginal(self.components)
+        value = torch.as_tensor(value, dtype=self.weights.dtype, device=self.weights.device)
+        if not bool(((value >= 0) & (value <= 1)).all()):
+            raise ValueError("`value` must be probabilities between 0 and 1")
+        value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape))
+        quantiles = marginal.icdf(self._per_member(value, len(self.event_shape)))
+        dim = self._member_dim(len(self.event_shape))
+        return _invert(self.cdf, self._density, value, quantiles.amin(dim), quantiles.amax(dim))
+
+    def _density(self, value: Tensor) -> Tensor:
+        event = len(self.event_shape)
+        return self._average(_marginal(self.components).log_prob(self._per_member(value, event)).exp(), event)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        """Pick a member for each draw, then draw from it."""
+        sample_shape = torch.Size(sample_shape)
+        with torch.no_grad():
+            draws = self.components.sample(sample_shape)
+            shape = sample_shape + self.batch_shape
+            chosen = torch.multinomial(self.weights, max(1, math.prod(shape)), replacement=True)[: math.prod(shape)]
+            dim = len(sample_shape)
+            index = chosen.reshape(shape + (1,) * len(self.event_shape)).expand(shape + self.event_shape)
+            return draws.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+
+    # -- moments --------------------------------------------------------------------------------------------------
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean of the mixture, µ* of the paper."""
+        return self._average(self.components.mean, len(self.event_shape))
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of the mixture, σ*² of the paper: within the members plus between them."""
+        event = len(self.event_shape)
+        between = self._average((self.components.mean - self.mean).square(), event)
+        return self._average(self.components.variance, event) + between
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """What members agree is noise: their average variance; for classes, their average entropy in nats."""
+        if self.is_discrete:
+            return self._average(self.components.entropy(), 0)
+        return self._average(self.components.variance, len(self.event_shape))
+
+    @property
+    def epistemic(self) -> Tensor:
+        """What members disagree about: the variance of their means; for classes, the mutual information in nats."""
+        if self.is_discrete:
+            return self.mutual_information
+        return self._average((self.components.mean - self.mean).square(), len(self.event_shape))
+
+    def moment_matched(self) -> Distribution:
+        """The paper's single Gaussian with the mixture's mean and variance; for classes, the averaged probabilities."""
+        if self.is_discrete:
+            return Categorical(probs=self.probs)
+        matched = Normal(self.mean, self.variance.sqrt())
+        return Independent(matched, 1) if self.event_shape else matched
+
+    # -- classes --------------------------------------------------------------------------------------------------
+
+    @property
+    def probs(self) -> Tensor:
+        """Averaged class probabilities."""
+        if not self.is_discrete:
+            raise AttributeError(f"`probs` needs a prediction over classes, this is {self!r}")
+        return self._average(self.components.probs, 1)  # type: ignore[attr-defined]
+
+    @property
+    def logits(self) -> Tensor:
+        """Logarithms of the averaged class probabilities."""
+        if not self.is_discrete:
+            raise AttributeError(f"`logits` needs a prediction over classes, this is {self!r}")
+        logs: Tensor = self.components.logits  # type: ignore[attr-defined]
+        return torch.logsumexp(logs + self._aligned(self.weights.log(), 1), dim=self._member_dim(1))
+
+    @property
+    def confidence(self) -> Tensor:
+        """Probability of the most probable class."""
+        return self.probs.amax(-1)
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable class."""
+        return self.probs.argmax(-1)
+
+    # -- information ----------------------------------------------------------------------------------------------
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats: exact for classes, by quadrature (relative error around 1e-8) for a continuous target."""
+        return self._average(self._cross_entropies(), 0)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """Entropy of the mixture minus the members' average entropy, in nats; never negative."""
+        return self._average(self._cross_entropies() - self.components.entropy(), 0).clamp_min(0.0)
+
+    @property
+    def disagreement(self) -> Tensor:
+        r"""The paper's $\sum_m \mathrm{KL}(p_m \| p_E)$, in nats; with uniform weights M times the mutual information."""
+        return (self._cross_entropies() - self.components.entropy()).sum(self._member_dim(0)).clamp_min(0.0)
+
+    def _cross_entropies(self) -> Tensor:
+        r"""$-\mathbb{E}_{p_m}[\log p_E]$ of every member, `[member, *batch]`."""
+        if self.is_discrete:
+            terms = self.components.probs * self.logits.clamp_min(torch.finfo(self.weights.dtype).min)  # type: ignore[attr-defined]
+            return -terms.sum(-1)
+        if self.event_shape:
+            raise NotImplementedError("entropies of several targets at once have no closed form; use `variance`")
+        shape = self.components.batch_shape
+        flat = _rebuilt(self.components, lambda parameter: parameter.expand(shape).reshape(self.n_members, -1))
+        step = max(1, _CHUNK_ELEMENTS // (_NODES * len(_KNOTS) * self.n_members**2))
+        chunks = [slice(i, i + step) for i in range(0, flat.batch_shape[1], step)]
+        parts = [self._integrate(_indexed(flat, (slice(None), rows))) for rows in chunks]
+        return torch.cat(parts, dim=1).reshape(shape)
+
+    def _integrate(self, components: Distribution) -> Tensor:
+        """Gauss–Legendre between the sorted knots of all components: `[member, row]`."""
+        means, deviations = components.mean.unsqueeze(-1), components.stddev.unsqueeze(-1)
+        knots = means + deviations * means.new_tensor(_KNOTS)  # [member, row, knot]
+        knots = knots.movedim(1, -1).flatten(0, 1).sort(0).values  # [member · knot, row]
+        nodes, node_weights = (means.new_tensor(each).reshape(-1, 1, 1) for each in leggauss(_NODES))
+        half = knots.diff(dim=0) / 2
+        points = knots[:-1] + half * (nodes + 1)  # [node, interval, row]
+        logs = components.log_prob(points.unsqueeze(2)).movedim(2, 0)  # [member, node, interval, row]
+        mixed = torch.logsumexp(logs + self.weights.log().reshape(-1, 1, 1, 1), dim=0)
+        integrand = -logs.exp() * mixed.clamp_min(torch.finfo(mixed.dtype).min)
+        return (integrand * half * node_weights).sum((1, 2))
+
+    # -- axes -----------------------------------------------------------------------------------------------------
+
+    def _member_dim(self, event_dims: int) -> int:
+        return -1 - len(self.batch_shape) - event_dims
+
+    def _per_member(self, value: Tensor, event_dims: int) -> Tensor:
+        """Insert the member axis into a value of shape `[*sample, *batch, *event]`."""
+        value = torch.as_tensor(value, device=self.weights.device)
+        missing = len(self.batch_shape) + event_dims - value.dim()
+        value = value.reshape((1,) * max(0, missing) + tuple(value.shape))
+        return value.unsqueeze(self._member_dim(event_dims))
+
+    def _aligned(self, weights: Tensor, event_dims: int) -> Tensor:
+        return weights.reshape((-1,) + (1,) * (len(self.batch_shape) + event_dims))
+
+    def _average(self, values: Tensor, event_dims: int) -> Tensor:
+        """The weighted sum over members, the one place where members are combined."""
+        return (values * self._aligned(self.weights, event_dims)).sum(self._member_dim(event_dims))
+
+
+def concatenated(mixtures: Sequence[Mixture]) -> Mixture:
+    """Mixtures of as many members over different rows as one, along the first batch dimension."""
+    first = mixtures[0]
+    parts = [_parameters(mixture.components) for mixture in mixtures]
+    joined = iter([torch.cat([part[name] for part in parts], dim=1) for name in parts[0]])
+    return Mixture(_rebuilt(first.components, lambda _: next(joined)), first.weights)
+
+
+def _marginal(distribution: Distribution) -> Distribution:
+    return distribution.base_dist if isinstance(distribution, Independent) else distribution
+
+
+def _parameters(distribution: Distribution) -> dict[str, Tensor]:
+    """The constructor arguments of a torch distribution, one form where torch accepts two (logits, not probs)."""
+    inner = _marginal(distribution)
+    names = [name for name in inner.arg_constraints if name != "probs" or "logits" not in inner.arg_constraints]
+    return {name: getattr(inner, name) for name in names}
+
+
+def _rebuilt(distribution: Distribution, change: Callable[[Tensor], Tensor]) -> Distribution:
+    """The same kind of distribution with every parameter changed alike."""
+    inner = _marginal(distribution)
+    changed = type(inner)(**{k: change(v) for k, v in _parameters(distribution).items()}, validate_args=False)
+    if isinstance(distribution, Independent):
+        return Independent(changed, distribution.reinterpreted_batch_ndims, validate_args=False)
+    return changed
+
+
+def _indexed(distribution: Distribution, index: Any) -> Distribution:
+    """Index the batch dimensions of a distribution."""
+    return _rebuilt(distribution, lambda parameter: parameter[index])
+
+
+def _invert(
+    cdf: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], target: Tensor, low: Tensor, high: Tensor
+) -> Tensor:
+    """Solve cdf(x) = target with low ≤ x ≤ high: Newton steps, halving the bracket wherever one would leave it."""
+    low, high = low.clone(), high.clone()
+    tolerance = 4 * torch.finfo(low.dtype).eps
+    point = torch.where(low == high, low, low + (high - low) / 2)
+    for _ in range(_MAX_ITERATIONS):
+        excess = cdf(point) - target
+        low = torch.where(excess < 0, point, low)
+        high = torch.where(excess >= 0, point, high)
+        try:
+            newton = point - excess / density(point)
+        except NotImplementedError:
+            newton = torch.full_like(point, math.nan)
+        middle = torch.where(low == high, low, low + (high - low) / 2)
+        proposal = torch.where((newton > low) & (newton < high), newton, middle)
+        settled = (excess == 0) | ((proposal - point).abs() <= tolerance * point.abs()) | (high <= low)
+        proposal = torch.where(settled, point, proposal)
+        if bool((settled | (proposal == point)).all()):
+            break
+        point = proposal
+    return point

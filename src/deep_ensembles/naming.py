@@ -1,0 +1,97 @@
+"""Settings as plain data: the package's own objects by name, with their arguments; nothing is ever imported by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+
+from deep_ensembles import heads, networks, perturbations, scoring
+from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles.optimizers import Adam, AdamW
+from deep_ensembles.runs import Bootstrap, Subsample
+from deep_ensembles.schedules import Constant, Cosine
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_FOLDERS = (heads, scoring, perturbations, networks)
+_OTHERS = (Adam, AdamW, Bootstrap, Checkpoint, Constant, Cosine, Subsample)
+
+
+@dataclasses.dataclass(frozen=True)
+class NotSaved:
+    """Stands for an object that a model file could not hold: a user's own function or class."""
+
+    description: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.description} was not saved with the model; set it anew before you fit again")
+
+
+def known_objects() -> dict[str, Any]:
+    """Everything of this package that can be named in a file."""
+    found = {f"{folder.__name__.rpartition('.')[2]}.{name}": getattr(folder, name)
+             for folder in _FOLDERS for name in folder.__all__}  # fmt: skip
+    return found | {each.__name__: each for each in _OTHERS}
+
+
+def describe(value: Any) -> Any:
+    """Plain data (for JSON) that `restore` turns back into an equal value."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return describe(value.item())
+    if isinstance(value, list):
+        return [describe(each) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [describe(each) for each in value]}
+    if isinstance(value, dict):
+        return {"dict": [[describe(key), describe(each)] for key, each in value.items()]}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, NotSaved):
+        return {"not saved": value.description}
+    return _describe_object(value)
+
+
+def _describe_object(value: Any) -> Any:
+    names = {id(each): name for name, each in known_objects().items()}
+    if id(value) in names:
+        return {"name": names[id(value)]}
+    if id(type(value)) in names and dataclasses.is_dataclass(value):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {"name": names[id(type(value))], "arguments": fields}
+    if isinstance(value, functools.partial) and id(value.func) in names:
+        keywords = {name: describe(each) for name, each in value.keywords.items()}
+        return {"name": names[id(value.func)], "partial": [describe(each) for each in value.args], "keywords": keywords}
+    return {"not saved": getattr(value, "__qualname__", None) or repr(value)}
+
+
+def restore(data: Any) -> Any:
+    """The value that `describe` described; unknown names are an error."""
+    if isinstance(data, list):
+        return [restore(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    if "tuple" in data:
+        return tuple(restore(each) for each in data["tuple"])
+    if "dict" in data:
+        return {restore(key): restore(each) for key, each in data["dict"]}
+    if "dtype" in data:
+        return _DTYPES[data["dtype"]]
+    if "not saved" in data:
+        return NotSaved(data["not saved"])
+    known = known_objects()
+    if data.get("name") not in known:
+        raise ValueError(f"the model file names {data.get('name')!r}, which this version does not know")
+    found = known[data["name"]]
+    if "partial" in data:
+        keywords = {name: restore(each) for name, each in data["keywords"].items()}
+        return functools.partial(found, *restore(data["partial"]), **keywords)
+    if "arguments" in data:
+        return found(**{name: restore(each) for name, each in data["arguments"].items()})
+    return found

@@ -1,0 +1,69 @@
+"""Element-wise optimisers over whole stacks: one fused call updates every parameter of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from deep_ensembles._checks import check_number
+
+
+class Optimizer(Protocol):
+    """Changes parameters in place, given gradients and two moments that it keeps up to date."""
+
+    def __call__(
+        self, tensors: Sequence[Sequence[Tensor]], step: Tensor, learning_rate: float, weight_decay: float, /
+    ) -> None:
+        """`tensors` are parameters, gradients, first and second moments; `step` counts from 1."""
+
+
+@dataclass(frozen=True)
+class Adam:
+    r"""Adam; weight decay λ is the gradient of $\tfrac{\lambda}{2}\|\theta\|^2$, that is, a Gaussian prior on the weights.
+
+    With N rows and a prior of variance τ², the maximum a posteriori estimate that the paper suggests is λ = 1/(N τ²).
+
+    References:
+        Kingma & Ba (2015); Lakshminarayanan, Pritzel, Blundell (2017), section 2.2.1.
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        _check(self.beta1, self.beta2, self.epsilon)
+
+    def __call__(self, tensors: Sequence[Sequence[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
+        torch._fused_adam_(*tensors, [], [step] * len(tensors[0]), lr=learning_rate, weight_decay=weight_decay,
+            beta1=self.beta1, beta2=self.beta2, eps=self.epsilon, amsgrad=False, maximize=False)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AdamW:
+    """Adam with weight decay apart from the gradient: parameters shrink by learning rate × λ each step.
+
+    References:
+        Loshchilov & Hutter (2019).
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        _check(self.beta1, self.beta2, self.epsilon)
+
+    def __call__(self, tensors: Sequence[Sequence[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
+        torch._fused_adamw_(*tensors, [], [step] * len(tensors[0]), lr=learning_rate, weight_decay=weight_decay,
+            beta1=self.beta1, beta2=self.beta2, eps=self.epsilon, amsgrad=False, maximize=False)  # fmt: skip
+
+
+def _check(beta1: float, beta2: float, epsilon: float) -> None:
+    check_number("beta1", beta1, low=0, high=1)
+    check_number("beta2", beta2, low=0, high=1)
+    check_number("epsilon", epsilon, low=0, above=True)

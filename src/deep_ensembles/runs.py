@@ -1,0 +1,166 @@
+"""What is to be trained: a recipe, and a list of runs that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from deep_ensembles._checks import check_flag, check_integer, check_number, require
+from deep_ensembles._random import Purpose, stream
+from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles.members import Members
+from deep_ensembles.optimizers import Adam, Optimizer
+from deep_ensembles.schedules import Constant, Schedule
+
+
+class Resampling(Protocol):
+    """Which of its rows a member is trained on."""
+
+    def __call__(self, rows: np.ndarray, generator: np.random.Generator, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """As many rows as there are, drawn with replacement: bagging. About 63 % of the rows are seen."""
+
+    def __call__(self, rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        return np.sort(generator.choice(rows, size=len(rows), replace=True))
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """A share of the rows, drawn without replacement."""
+
+    fraction: float = 0.8
+
+    def __post_init__(self) -> None:
+        check_number("fraction", self.fraction, low=0, above=True, high=1)
+
+    def __call__(self, rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        return np.sort(generator.choice(rows, size=max(1, round(self.fraction * len(rows))), replace=False))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How networks are trained; every setting of `fit_ensemble` and `cross_validate`.
+
+    Arguments:
+        max_epochs, batch_size, learning_rate: as usual. The last batch of an epoch may be smaller.
+        schedule: `Constant()` or `Cosine(warmup)`.
+        optimizer: `Adam()` or `AdamW()`.
+        weight_decay: with Adam, the precision of a Gaussian prior on the weights divided by the number of rows.
+        clip_norm: the greatest gradient norm of a run; longer gradients are shortened to it.
+        early_stopping: hold out rows per member and keep each member's best epoch on them.
+        validation_fraction: the share of rows each member holds out for that, its own choice of rows.
+        patience: stop a member after so many epochs without improvement.
+        resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
+        standardize_inputs: train on inputs of mean 0 and deviation 1 per dimension (per channel for images).
+        standardize_targets: the same for the targets of a regression.
+        max_restarts: how often a member that diverged is taken back to its last good state, at a tenth of its rate.
+        checkpoint: where to keep the state, to survive a crash.
+        members: insist on `Stacked` or `Looped` instead of the fastest way that works.
+        device: "auto" (a GPU if there is one), or a torch device.
+        num_workers: processes that read ahead from a streamed dataset.
+        verbose: 0 for silence, 1 for a progress bar on a terminal, 2 to leave it there.
+    """
+
+    max_epochs: int = 100
+    batch_size: int = 100
+    learning_rate: float = 0.01
+    schedule: Schedule = field(default_factory=Constant)
+    optimizer: Optimizer = field(default_factory=Adam)
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    patience: int = 20
+    resampling: Resampling | None = None
+    standardize_inputs: bool = True
+    standardize_targets: bool = True
+    max_restarts: int = 3
+    checkpoint: Checkpoint | None = None
+    members: type[Members] | None = None
+    device: str | torch.device = "auto"
+    num_workers: int = 0
+    verbose: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_epochs", "batch_size", "patience"):
+            check_integer(name, getattr(self, name), low=1)
+        for name in ("max_restarts", "num_workers"):
+            check_integer(name, getattr(self, name), low=0)
+        check_number("learning_rate", self.learning_rate, low=0, above=True)
+        check_number("weight_decay", self.weight_decay, low=0)
+        check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
+        if self.clip_norm is not None:
+            check_number("clip_norm", self.clip_norm, low=0, above=True)
+        for name in ("early_stopping", "standardize_inputs", "standardize_targets"):
+            check_flag(name, getattr(self, name))
+
+    def torch_device(self) -> torch.device:
+        """The device that `device` names."""
+        if self.device != "auto":
+            return torch.device(self.device)
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One network to train.
+
+    Arguments:
+        rows: the numbers of the rows it may learn from.
+        seed: everything random about it.
+        validation: the numbers of the rows it is stopped on; none for no early stopping.
+        learning_rate, weight_decay: its own instead of the recipe's.
+        perturbation_factor: a factor on the perturbation's ε.
+    """
+
+    rows: np.ndarray
+    seed: int
+    validation: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    learning_rate: float | None = None
+    weight_decay: float | None = None
+    perturbation_factor: float = 1.0
+
+
+def plan_runs(rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: np.ndarray | None = None) -> list[Run]:
+    """One run per seed over the same rows; held-out rows and resampling are each run's own.
+
+    Arguments:
+        classes: the class of every row of the data, to hold out the same share of each class.
+    """
+    runs = []
+    for seed in seeds:
+        train, held_out = rows, np.empty(0, dtype=np.int64)
+        if recipe.early_stopping:
+            strata = None if classes is None else classes[rows]
+            train, held_out = _hold_out(rows, recipe.validation_fraction, stream(seed, Purpose.VALIDATION), strata)
+        if recipe.resampling is not None:
+            train = recipe.resampling(train, stream(seed, Purpose.RESAMPLING))
+        runs.append(Run(train, seed, held_out))
+    return runs
+
+
+def _hold_out(
+    rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    n_held_out = max(1, round(fraction * len(rows)))
+    require(n_held_out < len(rows), "inputs", "at least 2 rows to hold some out for early stopping", f"{len(rows)} rows")
+    order = generator.permutation(len(rows))
+    if strata is not None:
+        order = order[np.argsort(strata[order], kind="stable")]
+        # Rows of one class now stand together: evenly spaced picks take the same share of each.
+        picks = np.floor((np.arange(n_held_out) + generator.random()) * len(rows) / n_held_out).astype(np.int64)
+        held_out = order[np.minimum(picks, len(rows) - 1)]
+    else:
+        held_out = order[:n_held_out]
+    mask = np.zeros(len(rows), dtype=bool)
+    mask[held_out] = True
+    return rows[~mask], rows[mask]

@@ -1,0 +1,10 @@
+"""Scoring rules: how good a distribution was for what happened, one value per sample, lower is better."""
+
+from deep_ensembles.scoring._base import ScoringRule
+from deep_ensembles.scoring.beta_nll import beta_nll
+from deep_ensembles.scoring.brier import brier
+from deep_ensembles.scoring.crps import crps
+from deep_ensembles.scoring.log_score import log_score
+from deep_ensembles.scoring.squared_error import squared_error
+
+__all__ = ["ScoringRule", "beta_nll", "brier", "crps", "log_score", "squared_error"]

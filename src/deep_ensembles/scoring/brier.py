@@ -1,0 +1,25 @@
+"""The Brier score."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.nn import functional as F
+
+
+def brier(distribution: Distribution, target: Tensor) -> Tensor:
+    r"""Brier score as in the paper, $K^{-1}\sum_k (\delta_{k=y} - p_k)^2$: divided by the number of classes K.
+
+    References:
+        Brier (1950); Lakshminarayanan, Pritzel, Blundell (2017), section 2.2.
+
+    Example:
+        >>> import torch
+        >>> brier(torch.distributions.Categorical(torch.tensor([[0.5, 0.5]])), torch.tensor([0]))
+        tensor([0.2500])
+    """
+    probabilities: Tensor | None = getattr(distribution, "probs", None)
+    if probabilities is None or probabilities.dim() == len(distribution.batch_shape):
+        raise TypeError(f"`brier` needs a prediction over classes, got {type(distribution).__name__}")
+    happened = F.one_hot(target.long(), probabilities.shape[-1]).to(probabilities.dtype)
+    return (happened - probabilities).square().mean(-1)
