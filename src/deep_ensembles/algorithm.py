@@ -86,12 +86,13 @@ class _Loss:
             self.backward(inputs.detach(), input_gradient=True)
             for gradient, before in zip(self.members.gradient_views(), saved, strict=True):
                 gradient.copy_(before)
-        assert self.seen is not None and self.seen[1] is not None
+        assert self.seen is not None
+        assert self.seen[1] is not None
         return self.seen[1]
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Losses `[run, batch]`, differentiable once with respect to the inputs."""
-        losses: Tensor = _Differentiable.apply(inputs, self)
+        losses: Tensor = _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
         return losses
 
 
@@ -99,11 +100,11 @@ class _Differentiable(torch.autograd.Function):
     """A loss whose gradient is the members' own backward pass."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, inputs: Tensor, loss: _Loss) -> Tensor:  # type: ignore[override]
+    def forward(ctx: FunctionCtx, inputs: Tensor, loss: _Loss) -> Tensor:
         ctx.save_for_backward(loss.gradient(inputs))
         return loss.criterion.losses(loss.members.forward(inputs.detach(), loss.seeds), loss.targets)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, up: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: FunctionCtx, up: Tensor) -> tuple[Tensor, None]:
         (gradient,) = ctx.saved_tensors  # type: ignore[attr-defined]
         return gradient * up.reshape(*up.shape, *[1] * (gradient.dim() - 2)), None

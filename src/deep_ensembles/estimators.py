@@ -83,7 +83,7 @@ class _DeepEnsemble(BaseEstimator):
             inspect.signature(self.network).bind()
         except TypeError:
             return partial(self.network, n_inputs, n_outputs)
-        return self.network  # type: ignore[no-any-return]
+        return self.network
 
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self)

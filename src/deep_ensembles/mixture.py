@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from numpy.polynomial.legendre import leggauss
@@ -43,7 +43,7 @@ class Mixture(Distribution):
         (tensor([1.]), tensor([2.]), tensor([1.]), tensor([1.]))
     """
 
-    arg_constraints: dict[str, Constraint] = {}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
 
     def __init__(self, components: Distribution, weights: Tensor | None = None) -> None:
         if not components.batch_shape:
@@ -69,7 +69,7 @@ class Mixture(Distribution):
         return self.components.batch_shape[0]
 
     @property
-    def support(self) -> Constraint:  # type: ignore[override]
+    def support(self) -> Constraint:
         """Where the components have mass."""
         return self.components.support  # type: ignore[return-value]
 
@@ -277,7 +277,8 @@ def _parameters(distribution: Distribution) -> dict[str, Tensor]:
 def _rebuilt(distribution: Distribution, change: Callable[[Tensor], Tensor]) -> Distribution:
     """The same kind of distribution with every parameter changed alike."""
     inner = _marginal(distribution)
-    changed = type(inner)(**{k: change(v) for k, v in _parameters(distribution).items()}, validate_args=False)
+    kind: Callable[..., Distribution] = type(inner)
+    changed = kind(**{k: change(v) for k, v in _parameters(distribution).items()}, validate_args=False)
     if isinstance(distribution, Independent):
         return Independent(changed, distribution.reinterpreted_batch_ndims, validate_args=False)
     return changed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,9 +15,7 @@ from deep_ensembles._checks import check_number
 class Optimizer(Protocol):
     """Changes parameters in place, given gradients and two moments that it keeps up to date."""
 
-    def __call__(
-        self, tensors: Sequence[Sequence[Tensor]], step: Tensor, learning_rate: float, weight_decay: float, /
-    ) -> None:
+    def __call__(self, tensors: Sequence[list[Tensor]], step: Tensor, learning_rate: float, weight_decay: float, /) -> None:
         """`tensors` are parameters, gradients, first and second moments; `step` counts from 1."""
 
 
@@ -38,9 +36,8 @@ class Adam:
     def __post_init__(self) -> None:
         _check(self.beta1, self.beta2, self.epsilon)
 
-    def __call__(self, tensors: Sequence[Sequence[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
-        torch._fused_adam_(*tensors, [], [step] * len(tensors[0]), lr=learning_rate, weight_decay=weight_decay,
-            beta1=self.beta1, beta2=self.beta2, eps=self.epsilon, amsgrad=False, maximize=False)  # fmt: skip
+    def __call__(self, tensors: Sequence[list[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
+        _apply(torch._fused_adam_, self, tensors, step, learning_rate, weight_decay)
 
 
 @dataclass(frozen=True)
@@ -58,9 +55,30 @@ class AdamW:
     def __post_init__(self) -> None:
         _check(self.beta1, self.beta2, self.epsilon)
 
-    def __call__(self, tensors: Sequence[Sequence[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
-        torch._fused_adamw_(*tensors, [], [step] * len(tensors[0]), lr=learning_rate, weight_decay=weight_decay,
-            beta1=self.beta1, beta2=self.beta2, eps=self.epsilon, amsgrad=False, maximize=False)  # fmt: skip
+    def __call__(self, tensors: Sequence[list[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
+        _apply(torch._fused_adamw_, self, tensors, step, learning_rate, weight_decay)
+
+
+def _apply(
+    kernel: Callable[..., None],
+    own: Adam | AdamW,
+    tensors: Sequence[list[Tensor]],
+    step: Tensor,
+    learning_rate: float,
+    weight_decay: float,
+) -> None:
+    kernel(
+        *tensors,
+        [],
+        [step] * len(tensors[0]),
+        lr=learning_rate,
+        beta1=own.beta1,
+        beta2=own.beta2,
+        weight_decay=weight_decay,
+        eps=own.epsilon,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def _check(beta1: float, beta2: float, epsilon: float) -> None:

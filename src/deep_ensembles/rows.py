@@ -281,5 +281,6 @@ def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:
         own_x, own_y = Moments.of(inputs, weights), Moments.of(targets, weights)
         x, y = (own_x, own_y) if x is None or y is None else (x.merged(own_x), y.merged(own_y))
         total += float(len(inputs) if weights is None else weights.double().sum())
-    assert x is not None and y is not None
+    assert x is not None
+    assert y is not None
     return x, y, total

@@ -392,7 +392,8 @@ def _precise(device: torch.device) -> torch.dtype:
 def _surveys(rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool) -> tuple[list[Survey], list[int]]:
     """One survey per distinct set of rows, and the number of each run's."""
     known: dict[bytes, int] = {}
-    found, groups = [], []
+    found: list[Survey] = []
+    groups = []
     for run in runs:
         key = hashlib.sha256(np.ascontiguousarray(run.rows).tobytes()).digest()
         if key not in known:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import Self
 
 from deep_ensembles.members.flat import FlatStack
 
@@ -35,7 +36,7 @@ class Members(ABC):
         self._use(self.parameters.views, {}, self.buffers)
 
     @classmethod
-    def of(cls, modules: Sequence[nn.Module]) -> Members:
+    def of(cls, modules: Sequence[nn.Module]) -> Self:
         """Members made of networks that were built one by one."""
         return cls(modules, *stacked_state(modules))
 

@@ -98,8 +98,9 @@ class _Linear(_Layer):
         self.spaces: dict[tuple[str, int], Tensor] = {}
         self.weight, self.transposed = weight, weight.mT
         self.bias = None if bias is None else bias.unsqueeze(1)
-        self.weight_gradient, bias_gradient = gradients or (None, None)
-        self.bias_gradient = None if bias_gradient is None else bias_gradient.unsqueeze(1)
+        self.weight_gradient = None if gradients is None else gradients[0]
+        of_bias = None if gradients is None else gradients[1]
+        self.bias_gradient = None if of_bias is None else of_bias.unsqueeze(1)
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         self.x = x

@@ -42,9 +42,9 @@ class Stacked(Members):
             for gradient in self._gradients.values():
                 gradient.zero_()
         self._raw.backward(raw_gradient)
-        gradient = self._inputs.grad
+        input_gradient = self._inputs.grad
         del self._raw, self._inputs
-        return gradient
+        return input_gradient
 
     def _run(self, template: nn.Module, inputs: Tensor, randomness: str) -> Tensor:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class MemberNoise(TorchDispatchMode):
     """
 
     def __init__(self, seeds: Sequence[int], device: torch.device) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.used = False
         self._generators = torch_generators(seeds, device)
 

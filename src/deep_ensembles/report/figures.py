@@ -36,7 +36,8 @@ def demo_figure(
         digits: for each image `pixels`, `title` and `certain` (True for the upper row).
     """
     figure = Figure(figsize=(13, 8.2), layout="constrained", facecolor="white")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
+    upper, lower = parts
     left, right = upper.subplots(1, 2, width_ratios=(1.8, 1))
     _predicted_against_actual(left, mean, deviation, actual)
     _coverage(right, coverage)
