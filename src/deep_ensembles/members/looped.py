@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import ClassVar
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from deep_ensembles._random import seeded
 from deep_ensembles.members._base import Members
+from deep_ensembles.members.noise import MemberNoise
 
 
 class Looped(Members):
@@ -35,8 +38,10 @@ class Looped(Members):
         outputs = []
         with torch.enable_grad():
             for module, x, seed in zip(self.modules, self._inputs, seeds, strict=True):
-                with seeded(seed, x.device):
+                noise = MemberNoise([seed], x.device, stacked=False)
+                with seeded(seed, x.device), noise if self.noisy else nullcontext():
                     outputs.append(module.train()(x))
+                self.noisy = self.noisy and noise.used
             self._raw = torch.stack(outputs)
         for m, module in enumerate(self.modules):
             self._keep_buffers(m, module)
@@ -62,9 +67,12 @@ class Looped(Members):
         return [self.modules[m] for m in members]
 
     def __reduce__(self) -> tuple[object, ...]:
-        constructor, (modules, parameters, buffers) = super().__reduce__()
-        for module in modules:
-            module.zero_grad(set_to_none=True)
+        """Modules with tensors of their own, not views that would drag the whole stack along."""
+        constructor, (_, parameters, buffers) = super().__reduce__()
+        modules = copy.deepcopy(self.modules)
+        for m, module in enumerate(modules):
+            for name, stacked in self._buffers.items():
+                _set(module, name, stacked[m].clone())
         return constructor, (modules, parameters, buffers)
 
 

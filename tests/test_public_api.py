@@ -1,0 +1,48 @@
+"""The public names, pinned: adding or losing one is a decision."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import deep_ensembles
+
+NAMES = """
+Adam AdamW Bootstrap Categorical Checkpoint Constant Cosine CrossValidation DeepEnsembleClassifier DeepEnsembleRegressor
+Ensemble FastGradientSign Looped Mixture ModelFileError Normal Point RandomSign Recipe Stacked Subsample TrainingDiverged
+beta_nll brier cross_validate crps fit_ensemble load log_score mlp squared_error
+""".split()
+
+
+def test_names_are_pinned() -> None:
+    assert deep_ensembles.__all__ == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_resolves_and_is_documented(name: str) -> None:
+    value = getattr(deep_ensembles, name)
+    assert value.__doc__
+    assert name in dir(deep_ensembles)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = deep_ensembles.nonsense
+
+
+def test_importing_does_nothing() -> None:
+    code = "import sys, deep_ensembles; print('torch' in sys.modules, deep_ensembles.__version__)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split() == ["False", deep_ensembles.__version__]
+
+
+def test_loading_everything_leaves_torch_as_it_was() -> None:
+    code = (
+        "import torch; state = lambda: (torch.get_default_dtype(), torch.get_num_threads(), torch.initial_seed(),"
+        " torch.get_rng_state().tolist(), torch.is_grad_enabled());"
+        "before = state(); import deep_ensembles; [getattr(deep_ensembles, n) for n in deep_ensembles.__all__];"
+        "assert state() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
