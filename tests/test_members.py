@@ -145,7 +145,7 @@ STACKING: dict[str, Callable[[], nn.Module]] = {
     "lazy": lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(2)),
 }
 LOOPING: dict[str, Callable[[], nn.Module]] = {
-    "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 16)), nn.ReLU(), nn.Linear(16, 2)),
+    "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 16)), nn.Linear(16, 2)),
     "recurrent": recurrent,
     "replaced buffer": RunningMean,
     "data-dependent": DataDependent,

@@ -136,7 +136,9 @@ class _Session:
             if skip >= len(parts):
                 skip -= len(parts)
                 continue
-            self._train_segment(segment, np.stack(orders[segment.start : segment.stop]), parts, skip)
+            columns = slice(segment.column, segment.column + sum(segment.sizes))
+            index = np.stack([order[columns] for order in orders[segment.start : segment.stop]])
+            self._train_segment(segment, index, parts, skip)
             skip = 0
         self._judge()
 
@@ -153,7 +155,7 @@ class _Session:
     def _train_segment(self, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int) -> None:
         start, stop = segment.start, segment.stop
         runs = self.active[start:stop]
-        first_row = segment.column + sum(map(sum, parts[:skip]))
+        first_row = sum(map(sum, parts[:skip]))
         step = segment.step + sum(map(len, parts[:skip]))
         window = self._window(start, stop)
         update = self._updater(start, stop)
@@ -290,21 +292,20 @@ class _Session:
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
-        scores = np.full(len(self.active), np.nan)
-        counts = [len(self.runs[r].validation) for r in self.active]
         if not self._stopping.any():
-            return scores
-        for segment in segments(counts, _EVALUATION_ROWS):
-            runs, window = self.active[segment.start : segment.stop], self._window(segment.start, segment.stop)
-            index = np.stack([self.runs[r].validation for r in runs])[:, segment.column :]
-            total, weight = torch.zeros(len(runs), dtype=torch.float64), torch.zeros(len(runs), dtype=torch.float64)
+            return np.full(len(self.active), np.nan)
+        total, weight = torch.zeros(2, len(self.active), dtype=torch.float64)
+        for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
+            span = slice(segment.start, segment.stop)
+            runs, window = self.active[span], self._window(segment.start, segment.stop)
+            columns = slice(segment.column, segment.column + sum(segment.sizes))
+            index = np.stack([self.runs[r].validation[columns] for r in runs])
             for block in self.feed.blocks(index, runs, self.feed.parts(len(runs), segment.sizes)):
                 losses = self.algorithm.criterion.losses(window(block.inputs), block.targets).cpu().double()
                 weights = torch.ones_like(losses) if block.weights is None else block.weights.cpu().double()
-                total += (losses * weights).sum(1)
-                weight += weights.sum(1)
-            scores[segment.start : segment.stop] = (total / weight).numpy()
-        return scores
+                total[span] += (losses * weights).sum(1)
+                weight[span] += weights.sum(1)
+        return (total / weight).numpy()
 
     def _restart(self, diverged: list[int]) -> None:
         """Take runs back to the state that is kept, with fresh moments, at a lower learning rate."""

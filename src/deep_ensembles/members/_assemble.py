@@ -71,7 +71,7 @@ def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Mod
     for module, seed in zip(modules, seeds, strict=True):
         if any(nn.parameter.is_lazy(p) for p in (*module.parameters(), *module.buffers())):
             with seeded(torch_seed(seed, Purpose.INITIALISATION, 1)), torch.no_grad():
-                module.eval()(example.cpu())
+                module.eval()(example.cpu().to(next(module.parameters()).dtype))
         module.to(example.device)
     return modules
 
