@@ -9,11 +9,39 @@ import pytest
 
 import deep_ensembles
 
-NAMES = """
-Adam AdamW Bootstrap Categorical Checkpoint Constant Cosine CrossValidation DeepEnsembleClassifier DeepEnsembleRegressor
-Ensemble FastGradientSign Looped Mixture ModelFileError Normal Point RandomSign Recipe Stacked Subsample TrainingDiverged
-beta_nll brier cross_validate crps fit_ensemble load log_score mlp squared_error
-""".split()
+NAMES = [
+    "Adam",
+    "AdamW",
+    "Bootstrap",
+    "Categorical",
+    "Checkpoint",
+    "Constant",
+    "Cosine",
+    "CrossValidation",
+    "DeepEnsembleClassifier",
+    "DeepEnsembleRegressor",
+    "Ensemble",
+    "FastGradientSign",
+    "Looped",
+    "Mixture",
+    "ModelFileError",
+    "Normal",
+    "Point",
+    "RandomSign",
+    "Recipe",
+    "Stacked",
+    "Subsample",
+    "TrainingDiverged",
+    "beta_nll",
+    "brier",
+    "cross_validate",
+    "crps",
+    "fit_ensemble",
+    "load",
+    "log_score",
+    "mlp",
+    "squared_error",
+]
 
 
 def test_names_are_pinned() -> None:

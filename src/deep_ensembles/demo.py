@@ -48,6 +48,7 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     single_prediction = regressor.ensemble_.subset(1)(patients)
     single_classes = classifier.ensemble_.subset(1)(images)
     target, label = torch.from_numpy(progression), torch.from_numpy(digits)
+    sure = np.argsort(prediction.stddev.numpy())
     tables = [
         Table(
             "Diabetes (regression), test rows",
@@ -59,8 +60,8 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
             ["", "NLL", "accuracy", "Brier"],
             [_classification_row(name, each, label) for name, each in _pair(single_classes, classes)],
         ),
-        _patients("Patients it is surest about", prediction, progression, np.argsort(prediction.stddev)[:4]),
-        _patients("Patients it is least sure about", prediction, progression, np.argsort(-prediction.stddev)[:4]),
+        _patients("Patients it is surest about", prediction, progression, sure[:4]),
+        _patients("Patients it is least sure about", prediction, progression, sure[:-5:-1]),
     ]
     models = [out / "diabetes-model", out / "digits-model"]
     regressor.save(models[0])
@@ -75,7 +76,7 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
 def _regression(random_state: int, verbose: int) -> tuple[DeepEnsembleRegressor, np.ndarray, np.ndarray]:
     X, y = load_diabetes(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=random_state)
-    model = DeepEnsembleRegressor(max_epochs=40, perturbation=FastGradientSign(0.01), random_state=random_state)
+    model = DeepEnsembleRegressor(perturbation=FastGradientSign(0.01), early_stopping=True, random_state=random_state)
     return model.set_params(verbose=verbose).fit(X_train, y_train), X_test, y_test
 
 

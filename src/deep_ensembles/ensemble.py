@@ -157,7 +157,8 @@ class Ensemble:
         parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
         seeds = tuple(int(seed) for seed in config["seeds"])
         try:
-            members = rebuild(build, seeds, config["members"], parts["parameter."], parts["buffer."])
+            example = torch.zeros(2, *config["feature_shape"])
+            members = rebuild(build, seeds, config["members"], parts["parameter."], parts["buffer."], example)
         except ValueError as error:
             raise ModelFileError(str(error)) from error
         members.noisy = config["noisy"]

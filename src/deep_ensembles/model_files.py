@@ -16,6 +16,8 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from deep_ensembles import __version__
+
 FORMAT = "deep-ensembles"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -67,7 +69,7 @@ def _header(content: bytes, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "checksum": _BLANK,
-        "torch_version": str(torch.__version__),
+        "versions": {"deep-ensembles": __version__, "torch": str(torch.__version__)},
         "tensors": {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "shapes": shapes},
     }
 

@@ -94,8 +94,9 @@ class InMemory(Rows):
 
     def __init__(self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
         super().__init__(len(inputs))
-        lengths = (len(targets), len(inputs if weights is None else weights))
-        require(lengths == (self.n, self.n), "targets", f"as long as `inputs` ({self.n} rows)", f"{max(lengths)} rows")
+        for name, other in (("targets", targets), ("weights", weights)):
+            if other is not None and len(other) != self.n:
+                raise ValueError(f"`{name}` must be as long as `inputs` ({self.n} rows), got {len(other)} rows")
         self.inputs, self.targets, self.weights = inputs, targets, weights
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:

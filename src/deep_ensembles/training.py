@@ -13,6 +13,7 @@ from torch import Tensor
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.algorithm import Algorithm
 from deep_ensembles.checkpoint import CheckpointWriter
+from deep_ensembles.criterion import Criterion
 from deep_ensembles.members import Factory, Members, assemble
 from deep_ensembles.members.flat import copy_runs
 from deep_ensembles.progress import training_progress
@@ -88,8 +89,8 @@ class _Session:
         self.mean_weight = np.array([surveys[g].mean_weight for g in groups])
         self.everyone = self._assemble(build, rows)
         self.feed = rows.feed(distinct.to(self.device), groups, self.everyone.parameters.flat)
-        if discrete:
-            _check_classes(self.everyone, self.example, max(each.greatest_target for each in surveys))
+        greatest = max(each.greatest_target for each in surveys)
+        _check_outputs(self.everyone, self.example, algorithm.criterion, greatest if discrete else 0)
         self.kept = self.everyone.parameters.zeros_like()
         self.kept.flat.copy_(self.everyone.parameters.flat)
         self.kept_buffers = {name: tensor.clone() for name, tensor in self.everyone.buffers.items()}
@@ -107,11 +108,12 @@ class _Session:
         self.writer = CheckpointWriter(recipe.checkpoint, digest) if recipe.checkpoint else None
 
     def _assemble(self, build: Factory, rows: Rows) -> Members:
-        inputs, _, _ = rows.read(self.runs[0].rows[:4])
-        self.example = self.standardization.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(self.device)
-        if self.algorithm.perturbation is not None and not self.example.is_floating_point():
-            raise TypeError(f"`perturbation` needs floating-point inputs, got {self.example.dtype}")
-        return assemble(build, [run.seed for run in self.runs], self.example, self.recipe.members)
+        x, y, _ = rows.read(self.runs[0].rows[:4])
+        inputs = self.standardization.inputs(x[None], torch.float32, slice(0, 1))[0].to(self.device)
+        if self.algorithm.perturbation is not None and not inputs.is_floating_point():
+            raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
+        self.example = inputs, self.standardization.targets(y[None], torch.float32, slice(0, 1))[0].to(self.device)
+        return assemble(build, [run.seed for run in self.runs], inputs, self.recipe.members)
 
     def _activate(self, active: list[int], members: Members) -> None:
         """Train these runs from now on; moments start at zero."""
@@ -405,12 +407,15 @@ def _surveys(rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool) ->
     return found, groups
 
 
-def _check_classes(members: Members, example: Tensor, greatest: float) -> None:
-    example = example.to(members.parameters.flat.dtype) if example.is_floating_point() else example
-    outputs = members(example.expand(len(members), *example.shape)).shape[-1]
-    if greatest >= outputs:
-        raise ValueError(f"`targets` must be classes from 0 to {outputs - 1}, as many as the network has outputs, "
-                         f"got {greatest:g}")  # fmt: skip
+def _check_outputs(members: Members, example: Sequence[Tensor], criterion: Criterion, greatest_class: float) -> None:
+    """Networks, head and scoring rule must fit together; better said now than within the first step."""
+    inputs, targets = example
+    inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
+    raw = members(inputs.expand(len(members), *inputs.shape))
+    if greatest_class >= raw.shape[-1]:
+        raise ValueError(f"`targets` must be classes from 0 to {raw.shape[-1] - 1}, as many as the network has outputs, "
+                         f"got {greatest_class:g}")  # fmt: skip
+    criterion.losses(raw, targets.expand(len(members), *targets.shape))
 
 
 def _fingerprint(runs: Sequence[Run], standardization: Standardization, members: Members, recipe: Recipe) -> str:

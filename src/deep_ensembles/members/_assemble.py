@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members._base import Members
+from deep_ensembles.members._base import Members, trainable, untrained
 from deep_ensembles.members.looped import Looped
 from deep_ensembles.members.noise import MemberNoise
 from deep_ensembles.members.plain import Plain, is_plain
@@ -46,11 +46,23 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
 
 
 def rebuild(
-    build: Factory, seeds: Sequence[int], kind: str, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
+    build: Factory,
+    seeds: Sequence[int],
+    kind: str,
+    parameters: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    example: Tensor,
 ) -> Members:
-    """Members from stored tensors; the factory gives the structure."""
+    """Members from stored tensors; the factory gives the structure, `example` its sizes where they are lazy."""
     kinds: dict[str, type[Members]] = {each.kind: each for each in (Plain, Stacked, Looped)}
-    modules = _call(build, seeds if kind == Looped.kind else seeds[:1])
+    modules = _build(build, seeds if kind == Looped.kind else seeds[:1], example)
+    for wanted, stored, what in (
+        (trainable(modules[0]), parameters, "parameters"),
+        (untrained(modules[0]), buffers, "buffers"),
+    ):
+        shapes = [{name: tuple(t.shape) for name, t in wanted.items()}, {n: tuple(t.shape[1:]) for n, t in stored.items()}]
+        if shapes[0] != shapes[1]:
+            raise ValueError(f"the network does not fit the model: its {what} are {shapes[0]}, the model's {shapes[1]}")
     return kinds[kind](modules, parameters, buffers)
 
 
@@ -89,6 +101,8 @@ def _stacking_obstacle(modules: list[nn.Module], example: Tensor) -> tuple[str |
         try:
             stacked.noisy = _draws_noise(stacked, inputs, seeds)
             outcome = _outcome(stacked, inputs, seeds)
+            reference["evaluation of every member"] = torch.stack([_evaluated(module, example) for module in modules])
+            outcome["evaluation of every member"] = Stacked.of(modules)(example.expand(len(modules), *example.shape))
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             return f"{type(modules[0]).__name__} cannot be vectorised ({reason[0][:160]})", True
@@ -103,6 +117,12 @@ def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool
     with MemberNoise(seeds, inputs.device) as noise, torch.no_grad():
         probe._run(probe.modules[0].train(), inputs, "different")
     return noise.used
+
+
+def _evaluated(module: nn.Module, example: Tensor) -> Tensor:
+    with torch.no_grad():
+        raw: Tensor = module.eval()(example)
+    return raw
 
 
 def _outcome(members: Members, inputs: Tensor, seeds: Sequence[int]) -> dict[str, Tensor]:

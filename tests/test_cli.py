@@ -1,0 +1,36 @@
+"""The command line and the demo."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import deep_ensembles
+from deep_ensembles import load
+from deep_ensembles.cli import app
+
+
+def test_version_and_help() -> None:
+    runner = CliRunner()
+    assert runner.invoke(app, ["--version"]).output.strip() == f"deep-ensembles {deep_ensembles.__version__}"
+    assert "demo" in runner.invoke(app, ["--help"]).output
+    assert runner.invoke(app, ["nonsense"]).exit_code == 2
+
+
+def test_help_does_not_load_torch() -> None:
+    code = "import sys; from deep_ensembles.cli import app; print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    for word in ("NLL", "RMSE", "Brier", "accuracy", "ensemble of 5", "one network", "least sure"):
+        assert word in result.output
+    assert (tmp_path / "out" / "demo.png").stat().st_size > 20_000
+    assert load(tmp_path / "out" / "diabetes-model").predict([[0.0] * 10]).shape == (1,)
+    assert load(tmp_path / "out" / "digits-model").predict([[0.0] * 64]).shape == (1,)
