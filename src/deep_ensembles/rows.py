@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 import warnings
@@ -67,6 +68,10 @@ class Rows(ABC):
             yield self.read(rows[start : start + _CHUNK_ROWS])
 
     @abstractmethod
+    def digest(self) -> bytes:
+        """Bytes that tell this data from other data."""
+
+    @abstractmethod
     def feed(self, standardization: Standardization, groups: Sequence[int], like: Tensor) -> Feed:
         """What a session draws batches from, in dtype and on the device of `like`; run r is of group `groups[r]`."""
 
@@ -103,6 +108,14 @@ class InMemory(Rows):
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.inputs.device)
         weights = None if self.weights is None else self.weights.index_select(0, index)
         return self.inputs.index_select(0, index), self.targets.index_select(0, index), weights
+
+    def digest(self) -> bytes:
+        digest = hashlib.sha256()
+        for tensor in (self.inputs, self.targets, self.weights):
+            if tensor is not None:
+                digest.update(repr(tuple(tensor.shape)).encode())
+                digest.update(tensor.contiguous().numpy().data)
+        return digest.digest()
 
     def feed(self, standardization: Standardization, groups: Sequence[int], like: Tensor) -> Feed:
         return _MemoryFeed(self, standardization, groups, like)
@@ -190,6 +203,11 @@ class Streamed(Rows):
         batches = [part.tolist() for part in np.array_split(rows, math.ceil(len(rows) / 256))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
             yield _columns(batch)
+
+    def digest(self) -> bytes:
+        """The number of rows and the first few: to read all of them could take hours."""
+        inputs, targets, _ = self.read(np.arange(min(16, self.n)))
+        return repr(self.n).encode() + inputs.contiguous().numpy().tobytes() + targets.contiguous().numpy().tobytes()
 
     def feed(self, standardization: Standardization, groups: Sequence[int], like: Tensor) -> Feed:
         return _StreamFeed(self, standardization, groups, like)

@@ -17,6 +17,11 @@ class Segment:
     step: int
     sizes: list[int]
 
+    @property
+    def columns(self) -> slice:
+        """The rows of the epoch that the segment covers."""
+        return slice(self.column, self.column + sum(self.sizes))
+
 
 def cut(n: int, size: int) -> list[int]:
     """Batch sizes for n rows; a last batch of a single row joins the one before it (batch norm needs two).

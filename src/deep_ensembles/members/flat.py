@@ -33,6 +33,10 @@ class FlatStack:
         parts = flat.split(sizes) if sizes else ()
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
+    def copy(self) -> FlatStack:
+        """The same numbers in a buffer of their own."""
+        return FlatStack(self.views)
+
     def zeros_like(self) -> FlatStack:
         """A stack of the same layout, filled with zeros."""
         return FlatStack({name: torch.zeros_like(view) for name, view in self.views.items()})

@@ -1,0 +1,1 @@
+"""Speed and memory of the library beside what one would use otherwise; `python -m benchmarks [name ...]`."""

@@ -1,0 +1,100 @@
+"""What a training starts from: runs' rows surveyed, networks built, everything checked to fit together."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deep_ensembles.algorithm import Algorithm
+from deep_ensembles.members import Factory, Members, assemble
+from deep_ensembles.rows import Feed, Rows, Survey, survey
+from deep_ensembles.runs import Recipe, Run
+from deep_ensembles.standardization import Standardization
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a training session needs besides its own state.
+
+    Arguments:
+        members: one untrained network per run.
+        feed: standardised rows, on the device.
+        standardization: that of each run.
+        mean_weight: the mean weight of each run's rows.
+    """
+
+    members: Members
+    feed: Feed
+    standardization: Standardization
+    mean_weight: np.ndarray
+
+
+def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
+    """Survey the rows of each run, build its network, and see that networks, head, rule and data fit together."""
+    device = recipe.torch_device()
+    discrete = getattr(algorithm.criterion.head, "discrete", False)
+    surveys, groups = _surveys(rows, runs, recipe, discrete)
+    distinct = Standardization.stack([each.standardization for each in surveys])
+    inputs, targets, _ = rows.read(runs[0].rows[:4])
+    inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
+    if algorithm.perturbation is not None and not inputs.is_floating_point():
+        raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
+    members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
+    greatest = max(each.greatest_target for each in surveys) if discrete else 0
+    targets = distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device)
+    _check_outputs(members, inputs, targets, algorithm, greatest)
+    return Prepared(
+        members=members,
+        feed=rows.feed(distinct.to(device), groups, members.parameters.flat),
+        standardization=distinct.select(groups),
+        mean_weight=np.array([surveys[g].mean_weight for g in groups]),
+    )
+
+
+def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:
+    """What must be the same for a checkpoint to fit: data, runs, initial weights, settings."""
+    digest = hashlib.sha256(rows.digest())
+    for run in runs:
+        digest.update(_row_key(run.rows) + _row_key(run.validation))
+        digest.update(repr((run.seed, run.learning_rate, run.weight_decay, run.perturbation_factor)).encode())
+    digest.update(members.parameters.flat.cpu().numpy().tobytes())
+    names = ("max_epochs", "batch_size", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm", "patience")
+    parts = [algorithm.criterion.head, algorithm.criterion.rule, algorithm.perturbation]
+    parts += [getattr(recipe, name) for name in (*names, "standardize_inputs", "standardize_targets", "max_restarts")]
+    # A function's repr holds its address, which changes from process to process; its name does not.
+    digest.update(repr([getattr(part, "__qualname__", part) for part in parts]).encode())
+    return digest.hexdigest()
+
+
+def _surveys(rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool) -> tuple[list[Survey], list[int]]:
+    """One survey per distinct set of rows, and the number of each run's."""
+    known: dict[bytes, int] = {}
+    found: list[Survey] = []
+    groups = []
+    for run in runs:
+        key = _row_key(run.rows)
+        if key not in known:
+            known[key] = len(found)
+            targets = recipe.standardize_targets and not discrete
+            found.append(survey(rows, run.rows, recipe.standardize_inputs, targets))
+        groups.append(known[key])
+    return found, groups
+
+
+def _row_key(rows: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.int64).tobytes()).digest()
+
+
+def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm: Algorithm, greatest_class: float) -> None:
+    """Better said now than within the first step."""
+    inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
+    raw = members(inputs.expand(len(members), *inputs.shape))
+    if greatest_class >= raw.shape[-1]:
+        raise ValueError(f"`targets` must be classes from 0 to {raw.shape[-1] - 1}, as many as the network has outputs, "
+                         f"got {greatest_class:g}")  # fmt: skip
+    algorithm.criterion.losses(raw, targets.expand(len(members), *targets.shape))
