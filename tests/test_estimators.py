@@ -64,7 +64,7 @@ def test_the_public_face_of_the_regressor(regressor: DeepEnsembleRegressor, diab
     quantiles = regressor.predict_quantiles(X, [0.05, 0.5, 0.95])
     assert interval.shape == (442, 2)
     assert quantiles.shape == (442, 3)
-    np.testing.assert_array_equal(interval, quantiles[:, [0, 2]])
+    np.testing.assert_allclose(interval, quantiles[:, [0, 2]])
     assert (np.diff(quantiles, axis=1) > 0).all()
     np.testing.assert_allclose(mixture.cdf(torch.from_numpy(quantiles[:, 2])), 0.95, atol=1e-9)
     assert 0.8 < np.mean((interval[:, 0] < y) & (y < interval[:, 1])) < 1

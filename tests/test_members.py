@@ -64,6 +64,18 @@ class Tied(nn.Module):
         return self.out(x + self.scale * self.again(F.gelu(self.inner(x))))
 
 
+class TiedLayers(nn.Module):
+    """Two layers that share a weight but not a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 2)
+        self.two.weight = self.one.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.two(torch.tanh(self.one(x)))))
+
+
 class GaussianNoise(nn.Module):
     """Draws its own random numbers in training."""
 
@@ -134,6 +146,7 @@ STACKING: dict[str, Callable[[], nn.Module]] = {
     "mlp ends in relu": lambda: nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 2), nn.ReLU()),
     "mlp float64": lambda: mlp(8, 2, (16,), dtype=torch.float64),
     "batch norm": lambda: mlp(8, 2, (16, 16), batch_norm=True, dropout=0.2),
+    "batch norm by vmap": lambda: nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ELU(), nn.Linear(16, 2)),
     "layer norm": lambda: nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.LeakyReLU(), nn.Linear(16, 2)),
     "alpha dropout": lambda: nn.Sequential(nn.Linear(8, 16), nn.SELU(), nn.AlphaDropout(0.2), nn.Linear(16, 2)),
     "raw parameters": RawParameters,
@@ -141,10 +154,15 @@ STACKING: dict[str, Callable[[], nn.Module]] = {
     "attention": Attention,
     "attention without dropout": lambda: Attention(0.0),
     "tied": Tied,
+    "tied layers": TiedLayers,
+    "tied in a sequence": lambda: (lambda layer: nn.Sequential(layer, nn.ReLU(), layer, nn.Linear(8, 2)))(nn.Linear(8, 8)),
     "own noise": GaussianNoise,
     "lazy": lambda: nn.Sequential(nn.LazyLinear(16), nn.ReLU(), nn.LazyLinear(2)),
 }
 LOOPING: dict[str, Callable[[], nn.Module]] = {
+    "batch norm without momentum": lambda: nn.Sequential(
+        nn.Linear(8, 16), nn.BatchNorm1d(16, momentum=None), nn.ReLU(), nn.Linear(16, 2)
+    ),
     "weight norm": lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(8, 16)), nn.Linear(16, 2)),
     "recurrent": recurrent,
     "replaced buffer": RunningMean,
@@ -229,7 +247,8 @@ def build_under(build: Callable[[], nn.Module], seed: int) -> nn.Module:
 def test_plain_networks_take_the_fast_path() -> None:
     rows = torch.randn(4, 8)
     assert isinstance(assemble(lambda: mlp(8, 2), SEEDS, rows), Plain)
-    assert isinstance(assemble(lambda: mlp(8, 2, batch_norm=True), SEEDS, rows), Stacked)
+    assert isinstance(assemble(lambda: mlp(8, 2, batch_norm=True, dropout=0.1), SEEDS, rows), Plain)
+    assert isinstance(assemble(lambda: mlp(8, 2, activation="elu"), SEEDS, rows), Stacked)
 
 
 def test_hooks_are_respected() -> None:

@@ -13,12 +13,14 @@ def require(condition: bool, name: str, must: str, got: Any, cure: str = "") -> 
         raise ValueError(f"`{name}` must be {must}, got {got!r}" + (f"; {cure}" if cure else ""))
 
 
-def check_number(name: str, value: Any, *, low: float = -math.inf, high: float = math.inf, above: bool = False) -> None:
-    """`value` must be a finite real number with low ≤ value ≤ high (low < value where `above`)."""
+def check_number(
+    name: str, value: Any, *, low: float = -math.inf, high: float = math.inf, above: bool = False, below: bool = False
+) -> None:
+    """`value` must be a finite real number with low ≤ value ≤ high (low < value where `above`, value < high `below`)."""
     bounds = [f"{'>' if above else '≥'} {low:g}"] if low > -math.inf else []
-    bounds += [f"≤ {high:g}"] if high < math.inf else []
+    bounds += [f"{'<' if below else '≤'} {high:g}"] if high < math.inf else []
     is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    inside = is_number and (value > low if above else value >= low) and value <= high
+    inside = is_number and (value > low if above else value >= low) and (value < high if below else value <= high)
     require(inside, name, f"a number {' and '.join(bounds)}".strip(), value)
 
 

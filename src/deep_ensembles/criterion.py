@@ -12,7 +12,10 @@ from torch.distributions import Distribution
 from torch.nn import functional as F
 
 from deep_ensembles.heads import Categorical, Normal, Point
+from deep_ensembles.heads.normal import MEAN_LIMIT
 from deep_ensembles.scoring import ScoringRule, log_score, squared_error
+
+_softplus_backward = torch.ops.aten.softplus_backward.default
 
 Derivative = Callable[[Any, Tensor, Tensor], Tensor]
 
@@ -50,9 +53,9 @@ def _normal_log_score(head: Normal, raw: Tensor, target: Tensor) -> Tensor:
     """∂/∂µ = (µ - y)/σ²; ∂/∂σ² = ½ (1/σ² - (µ - y)²/σ⁴), and σ² = softplus(r₂) + floor."""
     mean, spread = raw.chunk(2, dim=-1)
     variance = F.softplus(spread).add_(head.min_variance)
-    error = (mean - target.view(mean.shape)).div_(variance)
+    error = mean.clamp(-MEAN_LIMIT, MEAN_LIMIT).sub_(target.view(mean.shape)).div_(variance)
     of_variance = variance.reciprocal_().addcmul_(error, error, value=-1).mul_(0.5)
-    return torch.cat((error, torch.ops.aten.softplus_backward(of_variance, spread, 1, 20)), dim=-1)
+    return torch.cat((error, _softplus_backward(of_variance, spread, 1, 20)), dim=-1)
 
 
 def _categorical_log_score(head: Categorical, raw: Tensor, target: Tensor) -> Tensor:

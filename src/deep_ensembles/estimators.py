@@ -245,7 +245,8 @@ class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
         for level in levels:
             check_number("quantiles", float(level), low=0, high=1)
         return _joined(
-            torch.stack([batch.icdf(torch.tensor(level)) for level in levels.tolist()], dim=1) for batch in self._batches(X)
+            torch.stack([batch.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels.tolist()], dim=1)
+            for batch in self._batches(X)
         )
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:

@@ -80,16 +80,28 @@ class Mixture(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
         """The same mixture for a larger batch shape."""
-        return Mixture(self.components.expand(torch.Size((self.n_members, *batch_shape))), self.weights)
+        new, members = tuple(batch_shape), self.n_members
+
+        def widen(parameter: Tensor) -> Tensor:
+            own = self._batch_and_event(parameter)[len(self.batch_shape) :]
+            padded = parameter.reshape(members, *[1] * (len(new) - len(self.batch_shape)), *parameter.shape[1:])
+            return padded.expand(members, *new, *own)
+
+        return Mixture(_rebuilt(self.components, widen), self.weights)
 
     def member(self, index: int) -> Distribution:
         """The predictive distribution of one member."""
         return _indexed(self.components, index)
 
     def __getitem__(self, rows: Any) -> Mixture:
-        """The mixture for some rows: indexes the batch, keeps all members."""
-        index = rows if isinstance(rows, tuple) else (rows,)
-        return Mixture(_indexed(self.components, (slice(None), *index)), self.weights)
+        """The mixture for some rows: indexes the batch (never classes or targets), keeps all members."""
+        places = torch.arange(math.prod(self.batch_shape), device=self.weights.device).reshape(self.batch_shape)[rows]
+
+        def pick(parameter: Tensor) -> Tensor:
+            own = self._batch_and_event(parameter)[len(self.batch_shape) :]
+            return parameter.reshape(self.n_members, -1, *own)[:, places]
+
+        return Mixture(_rebuilt(self.components, pick), self.weights)
 
     # -- densities ------------------------------------------------------------------------------------------------
 
@@ -113,7 +125,16 @@ class Mixture(Distribution):
         value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape))
         quantiles = marginal.icdf(self._per_member(value, len(self.event_shape)))
         dim = self._member_dim(len(self.event_shape))
+        if not bool(_marginal(self.components).variance.any()):
+            return self._step_quantile(quantiles, value, dim)
         return _invert(self.cdf, self._density, value, quantiles.amin(dim), quantiles.amax(dim))
+
+    def _step_quantile(self, points: Tensor, value: Tensor, dim: int) -> Tensor:
+        """The smallest member's point that reaches the wanted share, where members predict points."""
+        ordered, order = points.sort(dim)
+        shares = self.weights[order].cumsum(dim) * (1 + 4 * torch.finfo(points.dtype).eps)
+        first = (shares < value.unsqueeze(dim)).sum(dim, keepdim=True).clamp_max(self.n_members - 1)
+        return ordered.gather(dim, first).squeeze(dim)
 
     def _density(self, value: Tensor) -> Tensor:
         event = len(self.event_shape)
@@ -216,6 +237,8 @@ class Mixture(Distribution):
         if self.event_shape:
             raise NotImplementedError("entropies of several targets at once have no closed form; use `variance`")
         shape = self.components.batch_shape
+        if 0 in shape:
+            return self.weights.new_zeros(shape)
         flat = _rebuilt(self.components, lambda parameter: parameter.expand(shape).reshape(self.n_members, -1))
         step = max(1, _CHUNK_ELEMENTS // (_NODES * len(_KNOTS) * self.n_members**2))
         chunks = [slice(i, i + step) for i in range(0, flat.batch_shape[1], step)]
@@ -236,6 +259,10 @@ class Mixture(Distribution):
         return (integrand * half * node_weights).sum((1, 2))
 
     # -- axes -----------------------------------------------------------------------------------------------------
+
+    def _batch_and_event(self, parameter: Tensor) -> tuple[int, ...]:
+        """The shape of a parameter without its member axis."""
+        return tuple(parameter.shape[1:])
 
     def _member_dim(self, event_dims: int) -> int:
         return -1 - len(self.batch_shape) - event_dims
@@ -258,6 +285,8 @@ class Mixture(Distribution):
 def concatenated(mixtures: Sequence[Mixture]) -> Mixture:
     """Mixtures of as many members over different rows as one, along the first batch dimension."""
     first = mixtures[0]
+    if any(not torch.equal(mixture.weights, first.weights) for mixture in mixtures):
+        raise ValueError("`mixtures` must have the same member weights to be joined")
     parts = [_parameters(mixture.components) for mixture in mixtures]
     joined = iter([torch.cat([part[name] for part in parts], dim=1) for name in parts[0]])
     return Mixture(_rebuilt(first.components, lambda _: next(joined)), first.weights)

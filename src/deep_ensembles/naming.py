@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from deep_ensembles.optimizers import Adam, AdamW
 from deep_ensembles.runs import Bootstrap, Subsample
 from deep_ensembles.schedules import Constant, Cosine
 
-_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 _FOLDERS = (heads, scoring, perturbations, networks)
 _OTHERS = (Adam, AdamW, Bootstrap, Checkpoint, Constant, Cosine, Subsample)
 
@@ -49,6 +50,8 @@ def describe(value: Any) -> Any:
         return {"tuple": [describe(each) for each in value]}
     if isinstance(value, dict):
         return {"dict": [[describe(key), describe(each)] for key, each in value.items()]}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
@@ -64,7 +67,8 @@ def _describe_object(value: Any) -> Any:
         return {"name": names[id(value)]}
     if id(type(value)) in names and dataclasses.is_dataclass(value):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return {"name": names[id(type(value))], "arguments": fields}
+        if not any(isinstance(each, dict) and "not saved" in each for each in fields.values()):
+            return {"name": names[id(type(value))], "arguments": fields}
     if isinstance(value, functools.partial) and id(value.func) in names:
         keywords = {name: describe(each) for name, each in value.keywords.items()}
         return {"name": names[id(value.func)], "partial": [describe(each) for each in value.args], "keywords": keywords}
@@ -82,6 +86,8 @@ def restore(data: Any) -> Any:
     if "dict" in data:
         return {restore(key): restore(each) for key, each in data["dict"]}
     if "dtype" in data:
+        if data["dtype"] not in _DTYPES:
+            raise ValueError(f"the model file names the dtype {data['dtype']!r}, which this version does not know")
         return _DTYPES[data["dtype"]]
     if "not saved" in data:
         return NotSaved(data["not saved"])

@@ -82,6 +82,6 @@ def _apply(
 
 
 def _check(beta1: float, beta2: float, epsilon: float) -> None:
-    check_number("beta1", beta1, low=0, high=1)
-    check_number("beta2", beta2, low=0, high=1)
+    check_number("beta1", beta1, low=0, high=1, below=True)
+    check_number("beta2", beta2, low=0, high=1, below=True)
     check_number("epsilon", epsilon, low=0, above=True)

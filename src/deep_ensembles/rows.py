@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, defa
 from deep_ensembles._checks import require
 from deep_ensembles.standardization import Moments, Standardization
 
-_BLOCK_BYTES = 64 * 2**20
+_BLOCK_BYTES = 8 * 2**20
 _CHUNK_ROWS = 8192
 _PREPARED_BYTES = 256 * 2**20
 

@@ -23,6 +23,11 @@ class Moments:
     def of(cls, rows: Tensor, weights: Tensor | None = None) -> Moments:
         """Moments of rows `[row, *dimensions]`; a row of weight 2 counts as two rows."""
         rows = rows.double()
+        if weights is not None:
+            rows, weights = rows[weights > 0], weights[weights > 0]
+        if not len(rows):
+            nothing = rows.new_zeros(rows.shape[1:])
+            return cls(0.0, nothing, nothing, nothing + torch.inf, nothing - torch.inf)
         low, high = rows.amin(0), rows.amax(0)
         if weights is None:
             mean = rows.mean(0)
@@ -35,7 +40,7 @@ class Moments:
     def merged(self, other: Moments) -> Moments:
         """Moments of both sets of rows together, exact for huge offsets (Chan, Golub, LeVeque 1983)."""
         weight = self.weight + other.weight
-        share = other.weight / weight
+        share = other.weight / weight if weight else 0.0
         step = other.mean - self.mean
         inside = self.deviation.square() * (1 - share) + other.deviation.square() * share
         deviation = (inside + step.square() * share * (1 - share)).sqrt()

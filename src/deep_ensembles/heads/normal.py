@@ -12,6 +12,9 @@ from torch.nn import functional as F
 
 from deep_ensembles._checks import check_number
 
+# Beyond this many standard deviations of the target, squares of errors over the least variance overflow in float32.
+MEAN_LIMIT = 1e13
+
 
 @dataclass(frozen=True)
 class Normal:
@@ -54,4 +57,4 @@ class Normal:
             raise ValueError(f"`raw` must have a mean and a variance per target, got {raw.shape[-1]} outputs; "
                              "give the network 2 outputs per target")  # fmt: skip
         mean, spread = raw.chunk(2, dim=-1)
-        return mean, F.softplus(spread.contiguous()) + self.min_variance
+        return mean.clamp(-MEAN_LIMIT, MEAN_LIMIT), F.softplus(spread.contiguous()) + self.min_variance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,26 +12,34 @@ from deep_ensembles._random import bernoulli, torch_generators
 from deep_ensembles.members._base import Members
 
 _aten = torch.ops.aten
+_relu_backward = _aten.threshold_backward.grad_input
 
 # activation → (gradient with respect to its input) from (gradient of its output, input, output)
 _DERIVATIVES: dict[type[nn.Module], Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    nn.ReLU: lambda gradient, x, y: _aten.threshold_backward.grad_input(gradient, y, 0, grad_input=gradient),
+    nn.ReLU: lambda gradient, x, y: _relu_backward(gradient, y, 0, grad_input=gradient),
     nn.Tanh: lambda gradient, x, y: _aten.tanh_backward(gradient, y),
     nn.Sigmoid: lambda gradient, x, y: _aten.sigmoid_backward(gradient, y),
     nn.SiLU: lambda gradient, x, y: _aten.silu_backward(gradient, x),
     nn.GELU: lambda gradient, x, y: _aten.gelu_backward(gradient, x),
 }
+_KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, *_DERIVATIVES)
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a network is a sequence of linear layers, common activations and dropout, and nothing else."""
+    """Whether a network is a sequence of linear layers, batch norm, common activations and dropout, and nothing else."""
     if type(module) is not nn.Sequential or _hooked(module) or len(set(module)) < len(module):
         return False
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return False
-    known = all(type(layer) in (nn.Linear, nn.Dropout, *_DERIVATIVES) and not _hooked(layer) for layer in module)
-    exact = all(getattr(layer, "approximate", "none") == "none" for layer in module)
-    return known and exact and isinstance(module[0], nn.Linear)
+    known = all(type(layer) in _KNOWN and not _hooked(layer) for layer in module)
+    usual = all(getattr(layer, "approximate", "none") == "none" and _usual_norm(layer) for layer in module)
+    return known and usual and isinstance(module[0], nn.Linear)
+
+
+def _usual_norm(layer: nn.Module) -> bool:
+    if not isinstance(layer, nn.BatchNorm1d):
+        return True
+    return layer.affine and layer.track_running_stats and layer.momentum is not None
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -49,8 +57,8 @@ class Plain(Members):
         linear = [name for name, module in layers if isinstance(module, nn.Linear)]
         self._layers: list[_Layer] = []
         for name, module in layers:
-            ends = name == linear[0], name == linear[-1]
-            self._layers.append(_layer(name, module, parameters, self._gradients, ends))
+            own = _Tensors(*(_of(name, part) for part in (parameters, self._gradients, self._buffers)))
+            self._layers.append(_layer(module, own, (name == linear[0], name == linear[-1])))
         self.noisy = any(isinstance(layer, _Dropout) and layer.rate > 0 for layer in self._layers)
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -91,16 +99,12 @@ class _Layer:
 class _Linear(_Layer):
     """y = x Wᵀ + b: `[member, batch, in]` × `[member, out, in]` → `[member, batch, out]`."""
 
-    def __init__(
-        self, weight: Tensor, bias: Tensor | None, gradients: tuple[Tensor, Tensor | None] | None, ends: tuple[bool, bool]
-    ) -> None:
+    def __init__(self, own: _Tensors, ends: tuple[bool, bool]) -> None:
         self.first, self.last = ends  # what leaves the network must not be overwritten by the next step
         self.spaces: dict[tuple[str, int], Tensor] = {}
-        self.weight, self.transposed = weight, weight.mT
-        self.bias = None if bias is None else bias.unsqueeze(1)
-        self.weight_gradient = None if gradients is None else gradients[0]
-        of_bias = None if gradients is None else gradients[1]
-        self.bias_gradient = None if of_bias is None else of_bias.unsqueeze(1)
+        self.weight, self.transposed = own.parameters["weight"], own.parameters["weight"].mT
+        self.weight_gradient = own.gradients.get("weight")
+        self.bias, self.bias_gradient = _rows(own.parameters.get("bias")), _rows(own.gradients.get("bias"))
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         self.x = x
@@ -133,6 +137,48 @@ class _Linear(_Layer):
         if key not in self.spaces:
             self.spaces[key] = like.new_empty(*like.shape[:2], size)
         return self.spaces[key]
+
+
+class _BatchNorm(_Layer):
+    """y = w (x - mean) / sqrt(variance + ε) + b over each member's own batch."""
+
+    def __init__(self, module: nn.BatchNorm1d, own: _Tensors) -> None:
+        self.module, self.buffers = module, own.buffers
+        self.weight, self.bias = _rows(own.parameters["weight"]), _rows(own.parameters["bias"])
+        self.weight_gradient, self.bias_gradient = (_rows(own.gradients.get(name)) for name in ("weight", "bias"))
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        mean, variance = (_rows(self.buffers[name]) for name in ("running_mean", "running_var"))
+        factor = self.weight * (variance + self.module.eps).rsqrt()
+        return torch.addcmul(self.bias - mean * factor, x, factor)
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        n = x.shape[1]
+        if n < 2:
+            raise ValueError(f"batch norm needs at least 2 rows in a batch, got {n}")
+        variance, mean = torch.var_mean(x, 1, keepdim=True, correction=0)
+        self._update_running(mean, variance * (n / (n - 1)))
+        self.inverse = (variance + self.module.eps).rsqrt_()
+        self.normal = (x - mean).mul_(self.inverse)
+        return torch.addcmul(self.bias, self.normal, self.weight)
+
+    def _update_running(self, mean: Tensor, variance: Tensor) -> None:
+        momentum = self.module.momentum
+        assert momentum is not None
+        self.buffers["running_mean"].lerp_(mean.squeeze(1), momentum)
+        self.buffers["running_var"].lerp_(variance.squeeze(1), momentum)
+        self.buffers["num_batches_tracked"].add_(1)
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
+        of_bias = gradient.sum(1, keepdim=True)
+        of_weight = (gradient * self.normal).sum(1, keepdim=True)
+        for total, own in ((self.weight_gradient, of_weight), (self.bias_gradient, of_bias)):
+            assert total is not None
+            total.add_(own) if accumulate else total.copy_(own)
+        n = gradient.shape[1]
+        centred = self.normal.mul_(of_weight / -n).add_(gradient).sub_(of_bias / n)
+        del self.normal
+        return centred.mul_(self.inverse * self.weight)
 
 
 class _Activation(_Layer):
@@ -174,11 +220,27 @@ class _Dropout(_Layer):
         return gradient if self.kept is None else gradient * self.kept
 
 
-def _layer(
-    name: str, module: nn.Module, parameters: dict[str, Tensor], gradients: dict[str, Tensor], ends: tuple[bool, bool]
-) -> _Layer:
+class _Tensors(NamedTuple):
+    """What belongs to one layer, by the names that the layer's module has for it."""
+
+    parameters: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+
+def _of(layer: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    prefix = f"{layer}."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _rows(tensor: Tensor | None) -> Any:
+    """`[member, feature]` → `[member, 1, feature]`, to broadcast over a batch."""
+    return None if tensor is None else tensor.unsqueeze(1)
+
+
+def _layer(module: nn.Module, own: _Tensors, ends: tuple[bool, bool]) -> _Layer:
     if isinstance(module, nn.Linear):
-        weight, bias = f"{name}.weight", f"{name}.bias"
-        own = (gradients[weight], gradients.get(bias)) if gradients else None
-        return _Linear(parameters[weight], parameters.get(bias), own, ends)
+        return _Linear(own, ends)
+    if isinstance(module, nn.BatchNorm1d):
+        return _BatchNorm(module, own)
     return _Dropout(module.p) if isinstance(module, nn.Dropout) else _Activation(module)

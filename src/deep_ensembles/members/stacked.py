@@ -24,6 +24,7 @@ class Stacked(Members):
         self._leaves = {name: tensor.detach().requires_grad_(bool(self._gradients)) for name, tensor in parameters.items()}
         for name, gradient in self._gradients.items():
             self._leaves[name].grad = gradient
+        self._aliases = _aliases(self.modules[0])
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -47,12 +48,33 @@ class Stacked(Members):
 
     def _run(self, template: nn.Module, inputs: Tensor, randomness: str) -> Tensor:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-            out: Tensor = functional_call(template, (parameters, buffers), (x,))
+            state = parameters | buffers
+            state |= {alias: state[name] for alias, name in self._aliases.items()}
+            out: Tensor = functional_call(template, state, (x,), tie_weights=False)
             return out
 
         with _operations_with_a_batching_rule():
             raw: Tensor = vmap(one, randomness=randomness)(self._leaves, self._buffers, inputs)
         return raw
+
+
+def _aliases(module: nn.Module) -> dict[str, str]:
+    """Other names of shared parameters and buffers, one per place: other name → the name it is stacked under.
+
+    `functional_call` could tie weights by itself, but leaves a stray tensor behind where one module has two names.
+    """
+    names: dict[int, str] = {}
+    places: set[tuple[int, str]] = set()
+    aliases = {}
+    everything = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in everything:
+        path, _, last = name.rpartition(".")
+        place = id(module.get_submodule(path)), last
+        if id(tensor) in names and place not in places:
+            aliases[name] = names[id(tensor)]
+        names.setdefault(id(tensor), name)
+        places.add(place)
+    return aliases
 
 
 @contextmanager

@@ -78,4 +78,5 @@ def _make(activation: str | Callable[[], nn.Module]) -> nn.Module:
     if isinstance(activation, str):
         require(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", activation)
         return ACTIVATIONS[activation]()
+    require(callable(activation), "activation", "a name or a function that makes a module", activation)
     return activation()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Categorical, Distribution
 
 
 class ScoringRule(Protocol):
@@ -13,6 +13,13 @@ class ScoringRule(Protocol):
 
     def __call__(self, distribution: Distribution, target: Tensor, /) -> Tensor:
         """Shape: distribution with batch `[..., batch]`, target `[..., batch, *event]` → `[..., batch]`."""
+
+
+def require_numbers(rule: str, distribution: Distribution) -> None:
+    """Refuse predictions over classes, whose means and variances are no numbers."""
+    components = getattr(distribution, "components", distribution)
+    if isinstance(components, Categorical):
+        raise TypeError(f"`{rule}` needs a continuous prediction, got Categorical; use `brier` or `log_score`")
 
 
 def over_targets(distribution: Distribution, values: Tensor) -> Tensor:

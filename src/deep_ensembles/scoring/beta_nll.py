@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.distributions import Distribution
 
+from deep_ensembles.scoring._base import require_numbers
 from deep_ensembles.scoring.log_score import log_score
 
 
@@ -24,6 +25,7 @@ def beta_nll(distribution: Distribution, target: Tensor, beta: float = 0.5) -> T
         >>> beta_nll(torch.distributions.Normal(torch.zeros(1), torch.full((1,), 2.0)), torch.zeros(1))
         tensor([3.2242])
     """
+    require_numbers("beta_nll", distribution)
     variance = distribution.variance.detach()
     if distribution.event_shape:
         variance = variance.mean(-1)

@@ -7,11 +7,11 @@ import math
 import torch
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import Distribution, Independent, Normal
 
 from deep_ensembles.heads import Delta
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.scoring._base import over_targets
+from deep_ensembles.scoring._base import over_targets, require_numbers
 
 _NODES = 64
 
@@ -29,6 +29,7 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
         >>> crps(Normal(torch.zeros(1), torch.ones(1)), torch.zeros(1))
         tensor([0.2337])
     """
+    require_numbers("crps", distribution)
     if isinstance(distribution, Mixture):
         return over_targets(distribution, _of_mixture(distribution, target))
     marginal = distribution.base_dist if isinstance(distribution, Independent) else distribution
@@ -41,8 +42,6 @@ def _of_single(distribution: Distribution, target: Tensor) -> Tensor:
     if isinstance(distribution, Normal):
         spread = distribution.scale.square()
         return _expected_distance(target - distribution.loc, spread) - distribution.scale / math.sqrt(math.pi)
-    if isinstance(distribution, Categorical):
-        raise TypeError("`crps` needs a continuous prediction, got Categorical; use `brier` or `log_score`")
     return _by_quadrature(distribution, target)
 
 

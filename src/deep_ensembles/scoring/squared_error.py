@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.distributions import Distribution
 
-from deep_ensembles.scoring._base import over_targets
+from deep_ensembles.scoring._base import over_targets, require_numbers
 
 
 def squared_error(distribution: Distribution, target: Tensor) -> Tensor:
@@ -16,4 +16,5 @@ def squared_error(distribution: Distribution, target: Tensor) -> Tensor:
         >>> squared_error(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), torch.tensor([3.0]))
         tensor([9.])
     """
+    require_numbers("squared_error", distribution)
     return over_targets(distribution, (distribution.mean - target).square())
