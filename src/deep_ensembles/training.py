@@ -203,18 +203,19 @@ class _Session:
         """Keep what is good, take back what diverged, let go of what is finished, write a checkpoint."""
         active = self.active
         losses = self.loss.cpu().double().numpy() / self._row_weight
-        scores = self._held_out_scores()
         finite = self.stack.members.parameters.finite().numpy() & np.isfinite(losses)
-        finite &= np.isfinite(scores) | ~self._stopping
-        better = finite & (~self._stopping | (scores < self.best[active]))
+        scores, better = np.full(len(active), np.nan), finite
+        if self._stopping.any():
+            scores = self._held_out_scores()
+            finite &= np.isfinite(scores) | ~self._stopping
+            better = finite & (~self._stopping | (scores < self.best[active]))
+            self.best[active] = np.where(better & self._stopping, scores, self.best[active])
+            self.stale[active] = np.where(better, 0, self.stale[active] + finite)
         if not finite.all():
             self._restart(np.flatnonzero(~finite).tolist())
         self._keep(better)
         good = np.array(active)[finite]
-        self.history[0, good, self.epoch[good]] = losses[finite]
-        self.history[1, good, self.epoch[good]] = scores[finite]
-        self.best[active] = np.where(better & self._stopping, scores, self.best[active])
-        self.stale[active] = np.where(better, 0, self.stale[active] + finite)
+        self.history[:, good, self.epoch[good]] = losses[finite], scores[finite]
         self.epoch[good] += 1
         self.position = 0
         self.loss.zero_()
@@ -224,8 +225,6 @@ class _Session:
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
-        if not self._stopping.any():
-            return np.full(len(self.active), np.nan)
         feed = self.prepared.feed
         total, weight = torch.zeros(2, len(self.active), dtype=torch.float64)
         for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
@@ -286,7 +285,7 @@ class _Session:
         members.parameters.flat.copy_(self.kept.flat)
         for name, tensor in self.kept_buffers.items():
             members.buffers[name].copy_(tensor)
-        return Trained(members.select(range(len(self.runs))), self.prepared.standardization, self.history)
+        return Trained(members, self.prepared.standardization, self.history)
 
     # -- surviving ------------------------------------------------------------------------------------------------
 

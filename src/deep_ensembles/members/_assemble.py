@@ -84,7 +84,8 @@ def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Mod
         if any(nn.parameter.is_lazy(p) for p in (*module.parameters(), *module.buffers())):
             with seeded(torch_seed(seed, Purpose.INITIALISATION, 1)), torch.no_grad():
                 module.eval()(example.cpu().to(next(module.parameters()).dtype))
-        module.to(example.device)
+        if next(module.parameters(), example).device != example.device:
+            module.to(example.device)
     return modules
 
 
