@@ -79,6 +79,14 @@ def test_runs_with_different_rows_are_what_they_are_alone() -> None:
             torch.testing.assert_close(buffer[r], alone.buffers[name][0], rtol=1e-6, atol=1e-6)
 
 
+def test_stacks_that_outgrow_the_cache_are_trained_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"max_epochs": 2, "n_members": 5, "random_state": 0, "early_stopping": True}
+    whole = fit_ensemble(NETWORK, *data(), **settings)
+    monkeypatch.setattr("deep_ensembles.training._CACHED_PARAMETERS", 2 * 98)
+    parts = fit_ensemble(NETWORK, *data(), **settings)
+    torch.testing.assert_close(parts.members.parameters.flat, whole.members.parameters.flat, rtol=1e-5, atol=1e-6)
+
+
 def test_runs_may_have_their_own_hyper_parameters() -> None:
     rows = InMemory(*data())
     seed = run_seeds(0, 1)[0]

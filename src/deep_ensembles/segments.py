@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,20 @@ def segments(counts: Sequence[int], batch_size: int) -> list[Segment]:
         if rest := sizes[start][shared:]:
             found.append(Segment(start, stop, sum(sizes[start][:shared]), shared, rest))
     return found
+
+
+def narrowed(wide: Sequence[Segment], runs: int) -> list[Segment]:
+    """The same steps with at most so many runs at a time.
+
+    Example:
+        >>> [(s.start, s.stop) for s in narrowed(segments([10] * 5, 10), 2)]
+        [(0, 2), (2, 4), (4, 5)]
+    """
+    return [
+        replace(segment, start=start, stop=min(start + runs, segment.stop))
+        for segment in wide
+        for start in range(segment.start, segment.stop, runs)
+    ]
 
 
 def alike(keys: Sequence[Hashable]) -> list[tuple[int, int]]:

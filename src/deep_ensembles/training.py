@@ -18,10 +18,11 @@ from deep_ensembles.preparation import Prepared, fingerprint, prepare
 from deep_ensembles.progress import training_progress
 from deep_ensembles.rows import Block, Rows
 from deep_ensembles.runs import Recipe, Run
-from deep_ensembles.segments import Segment, cut, segments
+from deep_ensembles.segments import Segment, cut, narrowed, segments
 from deep_ensembles.stack import Pace, Stack
 from deep_ensembles.standardization import Standardization
 
+_CACHED_PARAMETERS = 1_250_000
 _EVALUATION_ROWS = 1024
 _ORDER_ROWS = 2**16
 _RESTART_FACTOR = 0.1
@@ -97,6 +98,9 @@ class _Session:
         """Train these runs from now on."""
         self.active, self.stack = active, stack
         device = stack.members.device
+        # On a CPU, a stack that outgrows the cache is trained part by part; a GPU is given all it can take.
+        size = stack.members.parameters.flat.numel() // max(1, len(stack.members))
+        self._widest = max(1, _CACHED_PARAMETERS // max(1, size)) if device.type == "cpu" else len(self.runs)
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
         self._stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
@@ -108,7 +112,7 @@ class _Session:
         """One pass of every active run over its rows, then judge where each of them stands."""
         orders = [self._order(r) for r in self.active]
         skip = self.position
-        for segment in segments([len(order) for order in orders], self.recipe.batch_size):
+        for segment in narrowed(segments([len(order) for order in orders], self.recipe.batch_size), self._widest):
             parts = self.prepared.feed.parts(segment.stop - segment.start, segment.sizes)
             if skip >= len(parts):
                 skip -= len(parts)
