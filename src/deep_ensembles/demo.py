@@ -48,7 +48,7 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     single_prediction = regressor.ensemble_.subset(1)(patients)
     single_classes = classifier.ensemble_.subset(1)(images)
     target, label = torch.from_numpy(progression), torch.from_numpy(digits)
-    sure = np.argsort(prediction.stddev.numpy())
+    sure, certain = np.argsort(prediction.stddev.numpy()), np.argsort(-classes.confidence.numpy())
     tables = [
         Table(
             "Diabetes (regression), test rows",
@@ -62,6 +62,8 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
         ),
         _patients("Patients it is surest about", prediction, progression, sure[:4]),
         _patients("Patients it is least sure about", prediction, progression, sure[:-5:-1]),
+        _images("Digits it is surest about", classes, digits, certain[:4]),
+        _images("Digits it is least sure about", classes, digits, certain[:-5:-1]),
     ]
     models = [out / "diabetes-model", out / "digits-model"]
     regressor.save(models[0])
@@ -112,6 +114,12 @@ def _patients(title: str, prediction: Mixture, actual: np.ndarray, rows: np.ndar
         for i in rows.tolist()
     ]
     return Table(title, ["predicted", "of that noise", "of that disagreement", "actual"], lines)
+
+
+def _images(title: str, classes: Mixture, labels: np.ndarray, rows: np.ndarray) -> Table:
+    confidence, guess, disagreement = (each.numpy() for each in (classes.confidence, classes.mode, classes.disagreement))
+    lines = [[f"{guess[i]}", f"{confidence[i]:.1%}", f"{disagreement[i]:.3f}", f"{labels[i]}"] for i in rows.tolist()]
+    return Table(title, ["predicted", "confidence", "disagreement", "actual"], lines)
 
 
 def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ class Report(Protocol):
 
 
 @contextmanager
-def training_progress(total: int, verbose: int, start: int = 0) -> Iterator[Report | None]:
+def training_progress(total: int, verbose: int, start: int, members: int) -> Iterator[Report | None]:
     """A bar with epoch, members still training, score and time left; nothing if `verbose` is 0 or stderr is piped."""
     if verbose <= 0 or not sys.stderr.isatty():
         yield None
@@ -28,15 +28,15 @@ def training_progress(total: int, verbose: int, start: int = 0) -> Iterator[Repo
         BarColumn(),
         TextColumn("epoch"),
         MofNCompleteColumn(),
-        TextColumn("members {task.fields[members]}  score {task.fields[score]:.4f}"),
+        TextColumn("members {task.fields[members]}  score {task.fields[score]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(file=sys.stderr), transient=verbose < 2) as bar:
-        task = bar.add_task("training", total=total, completed=start, members=0, score=float("nan"))
+        task = bar.add_task("training", total=total, completed=start, members=members, score="–")
 
         def report(epoch: int, members: int, score: float) -> None:
-            bar.update(task, completed=epoch, members=members, score=score)
+            bar.update(task, completed=epoch, members=members, score=f"{score:.4f}")
 
         yield report

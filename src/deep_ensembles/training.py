@@ -59,7 +59,7 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
         writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
     session = _Session(prepared, runs, algorithm, recipe, writer)
     session.resume()
-    progress = training_progress(recipe.max_epochs, recipe.verbose, int(session.epoch.min()))
+    progress = training_progress(recipe.max_epochs, recipe.verbose, int(session.epoch.min()), len(session.active))
     with progress as report, torch.no_grad():
         while session.active:
             session.train_epoch()

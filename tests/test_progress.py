@@ -1,0 +1,44 @@
+"""A bar on a terminal, silence elsewhere."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import numpy as np
+from deep_ensembles import DeepEnsembleRegressor
+X = np.random.default_rng(0).normal(size=(200, 2))
+DeepEnsembleRegressor(n_members=3, max_epochs=4, verbose={verbose}, random_state=0).fit(X, X[:, 0])
+"""
+
+
+def stderr_of(verbose: int, terminal: bool) -> str:
+    reader, writer = pty.openpty() if terminal else os.pipe()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-c", SCRIPT.format(verbose=verbose)]
+    subprocess.run(command, stderr=writer, stdout=subprocess.DEVNULL, env=environment, check=True)
+    os.close(writer)
+    output = b""
+    try:
+        while chunk := os.read(reader, 65536):
+            output += chunk
+    except OSError:  # a closed terminal
+        pass
+    os.close(reader)
+    return output.decode()
+
+
+def test_a_bar_on_a_terminal() -> None:
+    shown = stderr_of(verbose=2, terminal=True)
+    for word in ("training", "epoch", "4/4", "members", "score", "left"):
+        assert word in shown
+
+
+@pytest.mark.parametrize(("verbose", "terminal"), [(2, False), (0, True)])
+def test_silence_otherwise(verbose: int, terminal: bool) -> None:
+    assert stderr_of(verbose, terminal) == ""
