@@ -76,6 +76,8 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"activation": "rleu"}, "`activation` must be one of elu, .*got 'rleu'"),
         ({"dropout": 2}, "`dropout` must be a number ≥ 0 and ≤ 1, got 2"),
         ({"random_state": -1}, "`random_state` must be"),
+        ({"device": "cuda:7"}, "`device` must be \"auto\" or one that is here, got 'cuda:7'"),
+        ({"device": "toaster"}, "`device` must be \"auto\" or one that is here, got 'toaster'"),
         ({"patience": 0}, "`patience` must be an integer ≥ 1, got 0"),
     ],
 )

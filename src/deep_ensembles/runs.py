@@ -104,7 +104,11 @@ class Recipe:
     def torch_device(self) -> torch.device:
         """The device that `device` names."""
         if self.device != "auto":
-            return torch.device(self.device)
+            try:
+                return torch.empty(0, device=self.device).device
+            except (RuntimeError, AssertionError, TypeError) as error:
+                reason = str(error).splitlines()[0]
+                raise ValueError(f'`device` must be "auto" or one that is here, got {self.device!r} ({reason})') from error
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
