@@ -244,6 +244,18 @@ def build_under(build: Callable[[], nn.Module], seed: int) -> nn.Module:
     return assemble(build, [seed], torch.randn(4, 8), Looped).modules[0]
 
 
+@pytest.mark.parametrize("name", ["mlp silu dropout", "batch norm", "convolution", "attention", "alpha dropout"])
+def test_sampling_with_dropout_left_on(name: str) -> None:
+    fast, slow, inputs = both(STACKING[name])
+    buffers = {key: value.clone() for key, value in fast.buffers.items()}
+    draw, again, other = (fast.sample(inputs, seeds) for seeds in ([1, 2, 3], [1, 2, 3], [4, 5, 6]))
+    close(draw, slow.sample(inputs, [1, 2, 3]))
+    assert torch.equal(draw, again)
+    assert (draw - other).abs().max() > 1e-3
+    assert all(torch.equal(fast.buffers[key], value) for key, value in buffers.items())
+    close(fast(inputs), slow(inputs))
+
+
 def test_plain_networks_take_the_fast_path() -> None:
     rows = torch.randn(4, 8)
     assert isinstance(assemble(lambda: mlp(8, 2), SEEDS, rows), Plain)

@@ -14,6 +14,7 @@ from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
 from deep_ensembles._checks import check_integer, require
+from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
 from deep_ensembles.heads import rescaled
 from deep_ensembles.members import Factory, Members, rebuild
 from deep_ensembles.mixture import Mixture
@@ -69,21 +70,38 @@ class Ensemble:
             batch_size: rows per pass; the default bounds memory.
         """
         raw = torch.cat(list(self._raw_batches(inputs, batch_size)), dim=1)
-        return self.mixture(raw)
+        return self._mixture(raw)
 
-    def mixture(self, raw: Tensor) -> Mixture:
-        """The mixture for raw outputs `[member, row, raw]`."""
+    def _mixture(self, raw: Tensor, repeats: int = 1) -> Mixture:
+        """The mixture for raw outputs `[member · repeat, row, raw]`, in the units of the targets."""
         distribution = self.head(raw)
         shift, scale = self.standardization.target_shift, self.standardization.target_scale
         if shift is not None and scale is not None:
             unit = [each.to(raw.device, _precise(raw.device)).unsqueeze(1) for each in (shift, scale)]
-            distribution = rescaled(distribution, *unit)
-        return Mixture(distribution, self.weights)
+            distribution = rescaled(distribution, *(each.repeat_interleave(repeats, 0) for each in unit))
+        return Mixture(distribution, None if self.weights is None else self.weights.repeat_interleave(repeats))
+
+    def sampled(
+        self, inputs: Any, n_samples: int, random_state: RandomState = None, batch_size: int | None = None
+    ) -> Mixture:
+        """The mixture of `n_samples` draws of each member with dropout left on: Monte Carlo dropout.
+
+        References:
+            Gal & Ghahramani (2016).
+        """
+        check_integer("n_samples", n_samples, low=1)
+        seeds = run_seeds(random_state, n_samples * self.n_members)
+        raws = []
+        for number, seen in enumerate(self._seen_batches(inputs, batch_size)):
+            own = [torch_seed(seed, Purpose.NETWORK_NOISE, number) for seed in seeds]
+            draws = [self.members.sample(seen, own[i::n_samples]) for i in range(n_samples)]
+            raws.append(torch.stack(draws, dim=1).flatten(0, 1))  # [member · sample, row, raw]
+        return self._mixture(torch.cat(raws, dim=1), n_samples)
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Mixture]:
         """Mixtures for consecutive batches of rows, for results that must not be held all at once."""
         for raw in self._raw_batches(inputs, batch_size):
-            yield self.mixture(raw)
+            yield self._mixture(raw)
 
     def subset(self, members: int | Sequence[int]) -> Ensemble:
         """An ensemble of the first so many members, or of these."""
@@ -104,6 +122,11 @@ class Ensemble:
         return dataclasses.replace(self, members=self.members.to(torch.device(device)))
 
     def _raw_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
+        for seen in self._seen_batches(inputs, batch_size):
+            yield self.members(seen)
+
+    def _seen_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
+        """Inputs as each member sees them, `[member, batch, *features]`, in batches of bounded size."""
         if batch_size is not None:
             check_integer("batch_size", batch_size, low=1)
         size = batch_size or max(1, min(_BATCH_ROWS, _BATCH_ELEMENTS // max(1, int(np.prod(self.feature_shape)))))
@@ -114,7 +137,7 @@ class Ensemble:
                 raise ValueError(f"`inputs` must have shape {expected}, got {list(batch.shape)}")
             dtype = self.members.parameters.flat.dtype
             seen = self.standardization.inputs(batch[None], dtype, slice(0, 1) if shared else slice(None))
-            yield self.members(seen.to(self.members.device).expand(self.n_members, *seen.shape[1:]))
+            yield seen.to(self.members.device).expand(self.n_members, *seen.shape[1:])
 
     # -- model files ----------------------------------------------------------------------------------------------
 

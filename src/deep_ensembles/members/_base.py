@@ -54,6 +54,10 @@ class Members(ABC):
         """Evaluate: `[member, batch, *features]` → raw `[member, batch, raw]`, no graph kept."""
 
     @abstractmethod
+    def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
+        """Evaluate with the noise of training (dropout) left on: one draw per member, from its seed."""
+
+    @abstractmethod
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         """A training pass; `seeds` drive each member's own dropout. The raw output carries no graph."""
 
@@ -114,6 +118,15 @@ class Members(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         parameters = {name: tensor.clone() for name, tensor in self.parameters.views.items()}
         return type(self), (self.modules, parameters, self.buffers)
+
+
+def with_noise(module: nn.Module) -> nn.Module:
+    """Put a network into training mode, except for layers that keep running statistics."""
+    module.train()
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            part.eval()
+    return module
 
 
 def trainable(module: nn.Module) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import seeded
-from deep_ensembles.members._base import Members
+from deep_ensembles.members._base import Members, with_noise
 from deep_ensembles.members.noise import MemberNoise
 
 
@@ -32,6 +32,13 @@ class Looped(Members):
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return torch.stack([module.eval()(x) for module, x in zip(self.modules, inputs, strict=True)])
+
+    def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
+        outputs = []
+        for module, x, seed in zip(self.modules, inputs, seeds, strict=True):
+            with torch.no_grad(), seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
+                outputs.append(with_noise(module)(x))
+        return torch.stack(outputs)
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = [x.detach().requires_grad_(input_gradient) for x in inputs]

@@ -67,6 +67,13 @@ class Plain(Members):
                 inputs = layer.evaluate(inputs)
         return inputs
 
+    def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
+        generators = torch_generators(seeds, inputs.device)
+        with torch.no_grad():
+            for layer in self._layers:
+                inputs = layer.forward(inputs, generators) if isinstance(layer, _Dropout) else layer.evaluate(inputs)
+        return inputs
+
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         generators = torch_generators(seeds, inputs.device) if self.noisy else []
         inputs = inputs.detach()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from deep_ensembles.members._base import Members
+from deep_ensembles.members._base import Members, with_noise
 from deep_ensembles.members.noise import MemberNoise
 
 
@@ -29,6 +29,10 @@ class Stacked(Members):
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._run(self.modules[0].eval(), inputs, "error")
+
+    def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
+        with torch.no_grad(), MemberNoise(seeds, inputs.device):
+            return self._run(with_noise(self.modules[0]), inputs, "different")
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = inputs.detach().requires_grad_(input_gradient)
