@@ -23,6 +23,7 @@ LAYERS = [
     {"training"},
     {"fitting"},
     {"estimators"},
+    {"baselines"},
     {"report"},
     {"demo"},
     {"cli"},

@@ -1,0 +1,190 @@
+"""Monte Carlo dropout: one network, asked many times with dropout left on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from torch.distributions import Normal
+from typing_extensions import Self
+
+from deep_ensembles._checks import check_integer, check_number, require
+from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.fitting import cross_validate
+from deep_ensembles.heads import Point
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.networks import mlp
+from deep_ensembles.scoring import log_score, squared_error
+
+RATES = (0.005, 0.01, 0.05, 0.1)
+# Candidates for the noise's standard deviation τ^-½, in standard deviations of the target.
+DEVIATIONS = np.geomspace(0.01, 1.5, 40)
+
+
+@dataclass(frozen=True)
+class DropoutModel:
+    """A network trained with dropout, and the noise around its draws.
+
+    Arguments:
+        ensemble: one member, trained on squared error.
+        rate: its dropout rate.
+        deviation: the noise's standard deviation τ^-½, in the units of the target.
+        n_samples: how many draws a prediction takes.
+    """
+
+    ensemble: Ensemble
+    rate: float
+    deviation: float
+    n_samples: int
+
+    def __call__(self, inputs: Any) -> Mixture:
+        """The mixture of normals around the draws."""
+        seed = self.ensemble.seeds[0]
+        return _around(self.ensemble.sampled(inputs, self.n_samples, seed).components.mean, self.deviation)
+
+
+def fit_dropout(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    row_sets: Sequence[np.ndarray],
+    *,
+    rates: Sequence[float] = RATES,
+    hidden_sizes: Sequence[int] = (50,),
+    n_samples: int = 100,
+    validation_fraction: float = 0.2,
+    random_state: RandomState = None,
+    **settings: Any,
+) -> list[DropoutModel]:
+    r"""One model per set of rows (say, per split); all sets train as one stack.
+
+    Dropout rate and precision τ are those of the best predictive log-likelihood,
+    $\log T^{-1}\sum_t \mathcal{N}(y; \mu_t, \tau^{-1})$, on rows held out from the set; then the network is trained anew on
+    all rows of the set.
+
+    References:
+        Gal & Ghahramani (2016), section 5.2.
+
+    Arguments:
+        rates: the dropout rates to choose from.
+        settings: any setting of `fit_ensemble`.
+    """
+    require(len(rates) > 0, "rates", "at least one dropout rate", rates)
+    for rate in rates:
+        check_number("rates", rate, low=0, high=1, below=True)
+    common = {"head": Point(), "scoring_rule": squared_error, "n_members": 1, "random_state": random_state, **settings}
+    build = {rate: partial(mlp, inputs.shape[1], 1, tuple(hidden_sizes), dropout=rate) for rate in rates}
+    seeds = run_seeds(random_state, len(row_sets))
+    parts = [_hold_out(rows, validation_fraction, seed) for rows, seed in zip(row_sets, seeds, strict=True)]
+
+    best: list[tuple[float, float, float]] = [(np.inf, 0.0, 0.0)] * len(row_sets)  # held-out score, rate, deviation
+    for rate in rates:
+        trained = cross_validate(build[rate], inputs, targets, cv=parts, **common)
+        for i, (ensemble, (fitted, held_out)) in enumerate(zip(trained.ensembles, parts, strict=True)):
+            draws = ensemble.sampled(inputs[held_out], n_samples, seeds[i]).components.mean
+            score, deviation = _best_deviation(draws, targets[held_out], float(np.std(targets[fitted])))
+            best[i] = min(best[i], (score, rate, deviation))
+
+    models: list[DropoutModel | None] = [None] * len(row_sets)
+    for rate in sorted({rate for _, rate, _ in best}):
+        chosen = [i for i, (_, own, _) in enumerate(best) if own == rate]
+        trained = cross_validate(build[rate], inputs, targets, cv=[(row_sets[i], row_sets[i][:1]) for i in chosen], **common)
+        for i, ensemble in zip(chosen, trained.ensembles, strict=True):
+            models[i] = DropoutModel(ensemble, rate, best[i][2], n_samples)
+    return [model for model in models if model is not None]
+
+
+class MCDropout(RegressorMixin, BaseEstimator):
+    """Monte Carlo dropout with the estimators' face.
+
+    Arguments:
+        rates: the dropout rates to choose from on held-out rows; one for no choice.
+        hidden_sizes: one size per hidden layer.
+        n_samples: how many draws a prediction takes.
+        validation_fraction: the share of rows held out to choose rate and noise.
+        max_epochs, batch_size, learning_rate, weight_decay: see `Recipe`.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = MCDropout(rates=(0.1,), max_epochs=10, random_state=0).fit(X, y)
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> mean.shape, std.shape
+        ((442,), (442,))
+    """
+
+    def __init__(
+        self,
+        *,
+        rates: Sequence[float] = RATES,
+        hidden_sizes: Sequence[int] = (50,),
+        n_samples: int = 100,
+        validation_fraction: float = 0.2,
+        max_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.01,
+        weight_decay: float = 0.0,
+        random_state: RandomState = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.rates = rates
+        self.hidden_sizes = hidden_sizes
+        self.n_samples = n_samples
+        self.validation_fraction = validation_fraction
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True  # each row of a prediction has draws of its own
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows `X` (n, features) and numbers `y` (n,)."""
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=(np.float64, np.float32))
+        require(len(y) > 1, "X", "at least 2 rows, to hold some out", "1 sample")
+        check_integer("n_samples", self.n_samples, low=1)
+        (self.model_,) = fit_dropout(X, y.astype(np.float64), [np.arange(len(y))], **self.get_params())
+        return self
+
+    def predict_distribution(self, X: Any) -> Mixture:
+        """The mixture of normals around the draws, in the units of the target."""
+        check_is_fitted(self)
+        return self.model_(validate_data(self, X, reset=False, dtype=(np.float64, np.float32)))
+
+    def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The mean of the mixture, and on request its standard deviation."""
+        prediction = self.predict_distribution(X)
+        return (prediction.mean.numpy(), prediction.stddev.numpy()) if return_std else prediction.mean.numpy()
+
+
+def _around(draws: Tensor, deviation: float) -> Mixture:
+    return Mixture(Normal(draws, torch.full_like(draws, deviation), validate_args=False))
+
+
+def _best_deviation(draws: Tensor, targets: np.ndarray, unit: float) -> tuple[float, float]:
+    """The least held-out score over candidate noises, and the noise that has it."""
+    target = torch.as_tensor(targets)
+    unit = unit or 1.0
+    return min((float(log_score(_around(draws, unit * each), target).mean()), unit * each) for each in DEVIATIONS.tolist())
+
+
+def _hold_out(rows: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    check_number("validation_fraction", fraction, low=0, above=True, high=1, below=True)
+    order = stream(seed, Purpose.VALIDATION).permutation(rows)
+    n_held_out = min(len(rows) - 1, max(1, round(fraction * len(rows))))
+    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
