@@ -64,6 +64,7 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"n_members": 0}, "`n_members` must be an integer ≥ 1, got 0"),
         ({"n_members": 2.5}, "`n_members` must be an integer ≥ 1, got 2.5"),
         ({"max_epochs": 0}, "`max_epochs` must be an integer ≥ 1, got 0"),
+        ({"batch_size": "all"}, "`batch_size` must be an integer ≥ 1, got 'all'"),
         ({"batch_size": -1}, "`batch_size` must be an integer ≥ 1, got -1"),
         ({"learning_rate": 0}, "`learning_rate` must be a number > 0, got 0"),
         ({"learning_rate": float("nan")}, "`learning_rate` must be a number > 0, got nan"),

@@ -48,10 +48,64 @@ class _DeepEnsemble(BaseEstimator):
     ensemble_: Ensemble
     n_features_in_: int
 
+    def __init__(
+        self,
+        n_members: int = 5,
+        *,
+        hidden_sizes: Sequence[int] = (50,),
+        activation: str | Callable[[], nn.Module] = "relu",
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        network: NetworkFactory | None = None,
+        head: Head | None = None,
+        scoring_rule: ScoringRule = log_score,
+        perturbation: Perturbation | None = None,
+        max_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.01,
+        schedule: Schedule = Constant(),  # noqa: B008
+        optimizer: Optimizer = Adam(),  # noqa: B008
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 20,
+        resampling: Resampling | None = None,
+        checkpoint: Checkpoint | None = None,
+        random_state: RandomState = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.n_members = n_members
+        self.hidden_sizes = hidden_sizes
+        self.activation = activation
+        self.batch_norm = batch_norm
+        self.dropout = dropout
+        self.network = network
+        self.head = head
+        self.scoring_rule = scoring_rule
+        self.perturbation = perturbation
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.resampling = resampling
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
     def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
         head = default_head if self.head is None else self.head
         size = getattr(head, "raw_size", None)
         settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
+        Recipe(**settings)  # to say what is wrong with a setting before anything uses it
         self.ensemble_ = fit_ensemble(
             self._factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
             X,
@@ -72,18 +126,18 @@ class _DeepEnsemble(BaseEstimator):
         rows to many digits.
         """
         if self.network is None:
-            precision = {"dtype": torch.float64} if n_rows <= self.batch_size else {}
+            dtype = torch.float64 if n_rows <= self.batch_size else None
             sizes, activation = self.hidden_sizes, self.activation
-            extras = {"batch_norm": self.batch_norm, "dropout": self.dropout, **precision}
-            return partial(mlp, n_inputs, n_outputs, sizes, activation, **extras)
+            return partial(mlp, n_inputs, n_outputs, sizes, activation, self.batch_norm, self.dropout, dtype)
         if isinstance(self.network, nn.Module) or not callable(self.network):
             raise TypeError("`network` must be a function that builds a torch.nn.Module, got "
                             f"{type(self.network).__name__}; write `lambda: YourModule(...)`")  # fmt: skip
+        network: Callable[..., nn.Module] = self.network
         try:
-            inspect.signature(self.network).bind()
+            inspect.signature(network).bind()
         except TypeError:
-            return partial(self.network, n_inputs, n_outputs)
-        return self.network
+            return partial(network, n_inputs, n_outputs)
+        return network
 
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -158,59 +212,6 @@ class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
     """
 
     n_outputs_: int
-
-    def __init__(
-        self,
-        n_members: int = 5,
-        *,
-        hidden_sizes: Sequence[int] = (50,),
-        activation: str | Callable[[], nn.Module] = "relu",
-        batch_norm: bool = False,
-        dropout: float = 0.0,
-        network: NetworkFactory | None = None,
-        head: Head | None = None,
-        scoring_rule: ScoringRule = log_score,
-        perturbation: Perturbation | None = None,
-        max_epochs: int = 100,
-        batch_size: int = 100,
-        learning_rate: float = 0.01,
-        schedule: Schedule = Constant(),  # noqa: B008
-        optimizer: Optimizer = Adam(),  # noqa: B008
-        weight_decay: float = 0.0,
-        clip_norm: float | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 20,
-        resampling: Resampling | None = None,
-        checkpoint: Checkpoint | None = None,
-        random_state: RandomState = None,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-    ) -> None:
-        self.n_members = n_members
-        self.hidden_sizes = hidden_sizes
-        self.activation = activation
-        self.batch_norm = batch_norm
-        self.dropout = dropout
-        self.network = network
-        self.head = head
-        self.scoring_rule = scoring_rule
-        self.perturbation = perturbation
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.clip_norm = clip_norm
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.resampling = resampling
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -311,31 +312,33 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        self.n_members = n_members
-        self.hidden_sizes = hidden_sizes
-        self.activation = activation
-        self.batch_norm = batch_norm
-        self.dropout = dropout
-        self.network = network
-        self.head = head
-        self.scoring_rule = scoring_rule
-        self.perturbation = perturbation
+        super().__init__(
+            n_members,
+            hidden_sizes=hidden_sizes,
+            activation=activation,
+            batch_norm=batch_norm,
+            dropout=dropout,
+            network=network,
+            head=head,
+            scoring_rule=scoring_rule,
+            perturbation=perturbation,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            clip_norm=clip_norm,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            patience=patience,
+            resampling=resampling,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
         self.class_weight = class_weight
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.clip_norm = clip_norm
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.resampling = resampling
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` (n, features) and labels `y` (n,) of any type."""
