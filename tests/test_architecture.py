@@ -17,7 +17,7 @@ LAYERS = [
     {"_random", "_checks"},
     {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "progress"},
     {"scoring", "perturbations", "members", "rows", "model_files"},
-    {"criterion", "runs", "metrics"},
+    {"criterion", "feed", "runs", "metrics"},
     {"algorithm", "naming", "stack"},
     {"preparation", "ensemble"},
     {"training"},

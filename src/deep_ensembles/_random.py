@@ -7,6 +7,7 @@ runs there are, in which order they are trained, or on the state of a global gen
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -26,8 +27,7 @@ class Purpose(IntEnum):
     ORDER = 1
     RESAMPLING = 2
     VALIDATION = 3
-    NETWORK_NOISE = 4
-    PERTURBATION = 5
+    NOISE = 4
 
 
 def seed_sequence(random_state: RandomState) -> np.random.SeedSequence:
@@ -75,11 +75,15 @@ def bernoulli(like: Tensor, probability: float, generator: Generators) -> Tensor
     return out
 
 
+# torch has one default generator per process: two threads must not lend it to networks at the same time.
+_LENT = threading.RLock()
+
+
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     """Let code that draws from torch's global generator draw from `seed`; the global state is put back afterwards."""
     devices = [device] if device is not None and device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with _LENT, torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
         for each in devices:
             with torch.cuda.device(each):

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.nn import functional as F
 
-from deep_ensembles.heads import Categorical, Normal, Point
+from deep_ensembles.heads import Categorical, HeadFunction, Normal, Point
 from deep_ensembles.scoring import ScoringRule, log_score, squared_error
 
 _softplus_backward = torch.ops.aten.softplus_backward.grad_input
@@ -25,10 +24,14 @@ class Criterion:
 
     The derivative is automatic; for the three usual pairs of head and rule it is written out: on small networks
     automatic differentiation would be most of the cost of a step. Tests hold both to the same value.
+
+    Arguments:
+        discrete: whether targets are class numbers, which are never standardised.
     """
 
-    head: Callable[[Tensor], Distribution]
+    head: HeadFunction
     rule: ScoringRule
+    discrete: bool = False
 
     def losses(self, raw: Tensor, target: Tensor) -> Tensor:
         """One loss per sample, `[run, batch]`."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.utils.data import Dataset, default_collate
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
-from deep_ensembles.heads import rescaled
+from deep_ensembles.heads import HeadFunction, rescaled
 from deep_ensembles.members import Factory, Members, rebuild
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.model_files import ModelFileError, write_model
@@ -44,7 +43,7 @@ class Ensemble:
     """
 
     members: Members
-    head: Callable[[Tensor], Distribution]
+    head: HeadFunction
     standardization: Standardization
     feature_shape: tuple[int, ...]
     n_outputs: int
@@ -93,7 +92,7 @@ class Ensemble:
         seeds = run_seeds(random_state, n_samples * self.n_members)
         raws = []
         for number, seen in enumerate(self._seen_batches(inputs, batch_size)):
-            own = [torch_seed(seed, Purpose.NETWORK_NOISE, number) for seed in seeds]
+            own = [torch_seed(seed, Purpose.NOISE, number) for seed in seeds]
             draws = [self.members.sample(seen, own[i::n_samples]) for i in range(n_samples)]
             raws.append(torch.stack(draws, dim=1).flatten(0, 1))  # [member · sample, row, raw]
         return self._mixture(torch.cat(raws, dim=1), n_samples)
@@ -149,7 +148,6 @@ class Ensemble:
         """Everything but the tensors, as plain data."""
         return {
             "members": self.members.kind,
-            "noisy": self.members.noisy,
             "n_members": self.n_members,
             "seeds": [str(seed) for seed in self.seeds],
             "head": describe(self.head),
@@ -184,7 +182,6 @@ class Ensemble:
             members = rebuild(build, seeds, config["members"], parts["parameter."], parts["buffer."], example)
         except ValueError as error:
             raise ModelFileError(str(error)) from error
-        members.noisy = config["noisy"]
         return cls(
             members=members.to(device),
             head=head,

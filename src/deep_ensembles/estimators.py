@@ -16,7 +16,6 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
-from torch.distributions import Distribution
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
@@ -24,7 +23,7 @@ from deep_ensembles._random import RandomState
 from deep_ensembles.checkpoint import Checkpoint
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
-from deep_ensembles.heads import Categorical, Normal
+from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.model_files import ModelFileError, read_model, write_model
@@ -36,7 +35,6 @@ from deep_ensembles.runs import Recipe, Resampling
 from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
 
-Head = Callable[[torch.Tensor], Distribution]
 NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 
 _FLOATS = (np.float64, np.float32)
@@ -57,7 +55,7 @@ class _DeepEnsemble(BaseEstimator):
         batch_norm: bool = False,
         dropout: float = 0.0,
         network: NetworkFactory | None = None,
-        head: Head | None = None,
+        head: HeadFunction | None = None,
         scoring_rule: ScoringRule = log_score,
         perturbation: Perturbation | None = None,
         max_epochs: int = 100,
@@ -292,7 +290,7 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
         batch_norm: bool = False,
         dropout: float = 0.0,
         network: NetworkFactory | None = None,
-        head: Head | None = None,
+        head: HeadFunction | None = None,
         scoring_rule: ScoringRule = log_score,
         perturbation: Perturbation | None = None,
         class_weight: str | dict[Any, float] | None = None,
@@ -395,7 +393,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     network: NetworkFactory | None = None,
-    head: Head | None = None,
+    head: HeadFunction | None = None,
     device: str | torch.device = "auto",
 ) -> Any:
     """The model in a folder that `save` wrote: an estimator, or an `Ensemble`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from sklearn.model_selection import BaseCrossValidator, KFold, StratifiedKFold
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.utils.data import Dataset
 
 from deep_ensembles._checks import check_integer, require
@@ -18,7 +17,7 @@ from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles.algorithm import Algorithm
 from deep_ensembles.criterion import Criterion
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.heads import Categorical, Normal
+from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.naming import describe
@@ -28,15 +27,13 @@ from deep_ensembles.runs import Recipe, Run, plan_runs
 from deep_ensembles.scoring import ScoringRule, log_score
 from deep_ensembles.training import Trained, train
 
-Head = Callable[[Tensor], Distribution]
-
 
 def fit_ensemble(
     build_network: Factory,
     inputs: Any,
     targets: Any = None,
     *,
-    head: Head | None = None,
+    head: HeadFunction | None = None,
     scoring_rule: ScoringRule = log_score,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
@@ -68,11 +65,10 @@ def fit_ensemble(
     """
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
-    rows, head, classes = _prepare(inputs, targets, sample_weight, head, recipe)
-    seeds = run_seeds(random_state, n_members)
-    runs = plan_runs(_used(rows), seeds, recipe, classes)
-    trained = train(build_network, rows, runs, Algorithm(Criterion(head, scoring_rule), perturbation), recipe)
-    return _ensemble(trained, range(n_members), runs, rows, head, build_network)
+    rows = _rows(inputs, targets, sample_weight, recipe)
+    task = _Task(build_network, rows, _algorithm(rows, head, scoring_rule, perturbation), recipe)
+    runs = plan_runs(task.used(), run_seeds(random_state, n_members), recipe, task.classes())
+    return task.ensembles(runs, n_members)[0]
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ def cross_validate(
     targets: Any = None,
     *,
     cv: int | BaseCrossValidator | Iterable[tuple[Any, Any]] = 5,
-    head: Head | None = None,
+    head: HeadFunction | None = None,
     scoring_rule: ScoringRule = log_score,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
@@ -127,18 +123,58 @@ def cross_validate(
     """
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
-    rows, head, classes = _prepare(inputs, targets, sample_weight, head, recipe)
-    folds = _folds(cv, len(rows), classes, random_state)
+    rows = _rows(inputs, targets, sample_weight, recipe)
+    task = _Task(build_network, rows, _algorithm(rows, head, scoring_rule, perturbation), recipe)
+    folds = _folds(cv, len(rows), task.classes(), random_state)
     seeds = run_seeds(random_state, n_members)
-    used = np.isin(np.arange(len(rows)), _used(rows))
-    runs = [run for train_rows, _ in folds for run in plan_runs(train_rows[used[train_rows]], seeds, recipe, classes)]
-    trained = train(build_network, rows, runs, Algorithm(Criterion(head, scoring_rule), perturbation), recipe)
-    ensembles = [
-        _ensemble(trained, range(k * n_members, (k + 1) * n_members), runs, rows, head, build_network)
-        for k in range(len(folds))
-    ]
+    used = np.isin(np.arange(len(rows)), task.used())
+    runs = [run for own, _ in folds for run in plan_runs(own[used[own]], seeds, recipe, task.classes())]
+    ensembles = task.ensembles(runs, n_members)
     predictions = [ensemble(rows.read(test)[0]) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is to be learnt, from which rows, and how."""
+
+    build: Factory
+    rows: Rows
+    algorithm: Algorithm
+    recipe: Recipe
+
+    def used(self) -> np.ndarray:
+        """The rows to train on: all with a weight above 0."""
+        weights = self.rows.weights if isinstance(self.rows, InMemory) else None
+        return np.arange(len(self.rows)) if weights is None else np.flatnonzero(weights.numpy() > 0)
+
+    def classes(self) -> np.ndarray | None:
+        """The class of every row, where that is known."""
+        known = self.algorithm.criterion.discrete and isinstance(self.rows, InMemory)
+        return self.rows.targets.numpy() if known else None  # type: ignore[attr-defined]
+
+    def ensembles(self, runs: Sequence[Run], n_members: int) -> list[Ensemble]:
+        """Train all runs as one stack; each `n_members` of them in turn are an ensemble."""
+        trained = train(self.build, self.rows, runs, self.algorithm, self.recipe)
+        example, _, _ = self.rows.read(np.arange(1))
+        return [
+            self._ensemble(trained, range(start, start + n_members), runs, example)
+            for start in range(0, len(runs), n_members)
+        ]
+
+    def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
+        chosen, standardization = trained.members.select(members), trained.standardization.select(members)
+        seen = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
+        return Ensemble(
+            members=chosen,
+            head=self.algorithm.criterion.head,
+            standardization=standardization,
+            feature_shape=tuple(example.shape[1:]),
+            n_outputs=chosen(seen.expand(len(chosen), *example.shape)).shape[-1],
+            network=describe(self.build),
+            seeds=tuple(runs[m].seed for m in members),
+            history=trained.history[:, list(members)],
+        )
 
 
 def _recipe(settings: dict[str, Any]) -> Recipe:
@@ -149,50 +185,32 @@ def _recipe(settings: dict[str, Any]) -> Recipe:
     return Recipe(**settings)
 
 
-def _ensemble(
-    trained: Trained, members: Sequence[int], runs: Sequence[Run], rows: Rows, head: Head, build: Factory
-) -> Ensemble:
-    chosen, standardization = trained.members.select(members), trained.standardization.select(members)
-    example, _, _ = rows.read(np.arange(1))
-    raw = chosen(
-        standardization.inputs(example[None], chosen.parameters.flat.dtype)
-        .to(chosen.device)
-        .expand(len(chosen), *example.shape)
-    )
-    return Ensemble(
-        members=chosen,
-        head=head,
-        standardization=standardization,
-        feature_shape=tuple(example.shape[1:]),
-        n_outputs=raw.shape[-1],
-        network=describe(build),
-        seeds=tuple(runs[m].seed for m in members),
-        history=trained.history[:, list(members)],
-    )
-
-
-def _prepare(
-    inputs: Any, targets: Any, sample_weight: Any, head: Head | None, recipe: Recipe
-) -> tuple[Rows, Head, np.ndarray | None]:
-    """Rows, head, and the class of every row where that is known."""
+def _rows(inputs: Any, targets: Any, sample_weight: Any, recipe: Recipe) -> Rows:
     if isinstance(inputs, Dataset) and not isinstance(inputs, Tensor):
         require(targets is None and sample_weight is None, "targets", "None with a dataset, whose items hold them", targets)
-        rows: Rows = Streamed(inputs, recipe.num_workers)
-        _, first, _ = rows.read(np.arange(1))
-    else:
-        require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
-        rows = _in_memory(inputs, targets, sample_weight)
-        first = rows.targets
+        return Streamed(inputs, recipe.num_workers)
+    require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
+    return _in_memory(inputs, targets, sample_weight)
+
+
+def _algorithm(
+    rows: Rows, head: HeadFunction | None, scoring_rule: ScoringRule, perturbation: Perturbation | None
+) -> Algorithm:
+    """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise."""
+    for name, value in (("head", head), ("scoring_rule", scoring_rule), ("perturbation", perturbation)):
+        optional = name != "scoring_rule"
+        require(callable(value) or (optional and value is None), name, "a function" + " or None" * optional, value)
+    targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
+    whole = not targets.is_floating_point()
     if head is None:
-        head = Normal() if first.is_floating_point() else Categorical()
-    if not getattr(head, "discrete", False):
-        if isinstance(rows, InMemory) and not rows.targets.is_floating_point():
-            rows.targets = rows.targets.double()
-        return rows, head, None
-    if first.is_floating_point() or first.dim() != 1 or bool((first < 0).any()):
+        head = Categorical() if whole else Normal()
+    discrete: bool = getattr(head, "discrete", whole)
+    if discrete and (not whole or targets.dim() != 1 or bool((targets < 0).any())):
         raise ValueError("`targets` must be class numbers 0, 1, … (integers ≥ 0), one per row, "
-                         f"got {first.dtype} of shape {list(first.shape)}")  # fmt: skip
-    return rows, head, rows.targets.numpy() if isinstance(rows, InMemory) else None
+                         f"got {targets.dtype} of shape {list(targets.shape)}")  # fmt: skip
+    if not discrete and isinstance(rows, InMemory) and whole:
+        rows.targets = rows.targets.double()
+    return Algorithm(Criterion(head, scoring_rule, discrete), perturbation)
 
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
@@ -204,7 +222,9 @@ def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
         return InMemory(x, y)
     w = _tensor("sample_weight", sample_weight).double()
     require(w.shape == (len(x),), "sample_weight", f"one number per row ({len(x)})", list(w.shape))
-    require(bool((w >= 0).all()) and bool(w.sum() > 0), "sample_weight", "numbers ≥ 0, not all 0", "others")
+    require(
+        bool((w >= 0).all()) and bool(w.sum() > 0), "sample_weight", "numbers ≥ 0, not all 0", f"{w.min():g} … {w.max():g}"
+    )
     return InMemory(x, y, w)
 
 
@@ -216,22 +236,27 @@ def _tensor(name: str, values: Any) -> Tensor:
     return tensor
 
 
-def _used(rows: Rows) -> np.ndarray:
-    """The rows to train on: all with a weight above 0."""
-    weights = rows.weights if isinstance(rows, InMemory) else None
-    return np.arange(len(rows)) if weights is None else np.flatnonzero(weights.numpy() > 0)
-
-
 def _folds(
     cv: int | BaseCrossValidator | Iterable[tuple[Any, Any]], n: int, classes: np.ndarray | None, random_state: RandomState
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    if isinstance(cv, int):
+    if isinstance(cv, (int, np.integer)):
         check_integer("cv", cv, low=2)
         require(cv <= n, "cv", f"at most the number of rows ({n})", cv)
         seed = run_seeds(random_state, 1)[0] % 2**32
         splitter = KFold if classes is None else StratifiedKFold
-        cv = splitter(cv, shuffle=True, random_state=seed)
+        cv = splitter(int(cv), shuffle=True, random_state=seed)
     pairs = cv if not hasattr(cv, "split") else cv.split(np.zeros((n, 1)), classes)
-    folds = [(np.asarray(train_rows), np.asarray(test)) for train_rows, test in pairs]
+    folds = [(_row_numbers(train_rows, n), _row_numbers(test, n)) for train_rows, test in pairs]
     require(bool(folds) and all(len(a) and len(b) for a, b in folds), "cv", "folds with rows to train and to test on", cv)
     return folds
+
+
+def _row_numbers(rows: Any, n: int) -> np.ndarray:
+    rows = np.asarray(rows)
+    if rows.dtype == bool:
+        require(rows.shape == (n,), "cv", f"masks of all {n} rows, or row numbers", list(rows.shape))
+        rows = np.flatnonzero(rows)
+    rows = rows.astype(np.int64)
+    inside = rows.ndim == 1 and (not len(rows) or bool(rows.min() >= 0 and rows.max() < n))
+    require(inside, "cv", f"row numbers from 0 to {n - 1}", rows)
+    return rows

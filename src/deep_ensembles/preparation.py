@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from deep_ensembles.algorithm import Algorithm
+from deep_ensembles.feed import Feed, feed_of
 from deep_ensembles.members import Factory, Members, assemble
-from deep_ensembles.rows import Feed, Rows, Survey, survey
+from deep_ensembles.rows import Rows, Survey, survey
 from deep_ensembles.runs import Recipe, Run
 from deep_ensembles.standardization import Standardization
 
@@ -25,19 +26,17 @@ class Prepared:
         members: one untrained network per run.
         feed: standardised rows, on the device.
         standardization: that of each run.
-        mean_weight: the mean weight of each run's rows.
     """
 
     members: Members
     feed: Feed
     standardization: Standardization
-    mean_weight: np.ndarray
 
 
 def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
     """Survey the rows of each run, build its network, and see that networks, head, rule and data fit together."""
     device = recipe.torch_device()
-    discrete = getattr(algorithm.criterion.head, "discrete", False)
+    discrete = algorithm.criterion.discrete
     surveys, groups = _surveys(rows, runs, recipe, discrete)
     distinct = Standardization.stack([each.standardization for each in surveys])
     inputs, targets, _ = rows.read(runs[0].rows[:4])
@@ -50,9 +49,8 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     _check_outputs(members, inputs, targets, algorithm, greatest)
     return Prepared(
         members=members,
-        feed=rows.feed(distinct.to(device), groups, members.parameters.flat),
+        feed=feed_of(rows, surveys, groups, members.parameters.flat),
         standardization=distinct.select(groups),
-        mean_weight=np.array([surveys[g].mean_weight for g in groups]),
     )
 
 

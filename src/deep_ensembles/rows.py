@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 import warnings
 from abc import ABC, abstractmethod
@@ -14,24 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from deep_ensembles._checks import require
 from deep_ensembles.standardization import Moments, Standardization
 
-_BLOCK_BYTES = 8 * 2**20
 _CHUNK_ROWS = 8192
-_PREPARED_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True)
-class Block:
-    """A few consecutive steps of some runs: inputs `[run, row, …]`, to be cut along rows into steps of `sizes`."""
-
-    inputs: Tensor
-    targets: Tensor
-    weights: Tensor | None
-    sizes: list[int]
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
@@ -43,6 +30,8 @@ def as_tensor(name: str, values: Any) -> Tensor:
         raise TypeError(f"`{name}` must be numbers, got {array.dtype} in {type(values).__name__}")
     if array.dtype.byteorder == ">" or (array.dtype.kind == "u" and array.dtype.itemsize > 1) or array.dtype.itemsize > 8:
         array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
+    if any(stride < 0 for stride in array.strides):
+        array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
@@ -70,22 +59,6 @@ class Rows(ABC):
     @abstractmethod
     def digest(self) -> bytes:
         """Bytes that tell this data from other data."""
-
-    @abstractmethod
-    def feed(self, standardization: Standardization, groups: Sequence[int], like: Tensor) -> Feed:
-        """What a session draws batches from, in dtype and on the device of `like`; run r is of group `groups[r]`."""
-
-
-class Feed(ABC):
-    """Standardised rows for runs, on the device."""
-
-    @abstractmethod
-    def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
-        """The steps of so many runs, grouped into blocks that are read at once."""
-
-    @abstractmethod
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]]) -> Iterator[Block]:
-        """The rows `index[run, row]`, block by block."""
 
 
 class InMemory(Rows):
@@ -117,66 +90,6 @@ class InMemory(Rows):
                 digest.update(tensor.contiguous().numpy().data)
         return digest.digest()
 
-    def feed(self, standardization: Standardization, groups: Sequence[int], like: Tensor) -> Feed:
-        return _MemoryFeed(self, standardization, groups, like)
-
-
-class _MemoryFeed(Feed):
-    """Rows are standardised once per distinct standardisation where that is small, else as they are drawn."""
-
-    def __init__(self, rows: InMemory, standardization: Standardization, groups: Sequence[int], like: Tensor) -> None:
-        self.n, self.groups, self.device, self.dtype = rows.n, np.asarray(groups), like.device, like.dtype
-        device = like.device
-        self.standardization = standardization
-        n_groups = int(self.groups.max()) + 1
-        self.prepared = n_groups * rows.inputs.numel() * 4 <= _PREPARED_BYTES or n_groups == 1
-        inputs = rows.inputs.to(device if device.type != "mps" else "cpu")
-        if self.prepared:
-            ranges = [slice(g, g + 1) for g in range(n_groups)]
-            each = [standardization.inputs(inputs[None], self.dtype, only)[0] for only in ranges]
-            self.inputs = torch.cat(each).to(device)
-        else:
-            self.inputs = inputs
-        targets = rows.targets.to(self.inputs.device)
-        each = [standardization.targets(targets[None], self.dtype, slice(g, g + 1))[0] for g in range(n_groups)]
-        self.targets = torch.cat(each).to(device)
-        self.weights = None if rows.weights is None else rows.weights.to(device, self.dtype)
-        self.row_bytes = max(1, math.prod(rows.inputs.shape[1:])) * 4
-
-    def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
-        rows = max(1, _BLOCK_BYTES // (self.row_bytes * n_runs))
-        parts: list[list[int]] = []
-        filled = rows
-        for size in sizes:
-            if filled + size > rows:
-                parts.append([])
-                filled = 0
-            parts[-1].append(size)
-            filled += size
-        return parts
-
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]]) -> Iterator[Block]:
-        groups = self.groups[list(runs)]
-        start = 0
-        for part in parts:
-            stop = start + sum(part)
-            yield self._block(index[:, start:stop], groups, part)
-            start = stop
-
-    def _block(self, index: np.ndarray, groups: np.ndarray, sizes: list[int]) -> Block:
-        shape = index.shape
-        flat = torch.from_numpy(index.reshape(-1)).to(self.device)
-        offset = flat
-        if groups.any():
-            offset = torch.from_numpy((index + groups[:, None] * self.n).reshape(-1)).to(self.device)
-        inputs = self.inputs.index_select(0, offset if self.prepared else flat.to(self.inputs.device))
-        inputs = inputs.view(*shape, *inputs.shape[1:])
-        if not self.prepared:
-            inputs = self.standardization.inputs(inputs, self.dtype, groups.tolist()).to(self.device)
-        targets = self.targets.index_select(0, offset)
-        weights = None if self.weights is None else self.weights[flat].view(shape)
-        return Block(inputs, targets.view(*shape, *targets.shape[1:]), weights, sizes)
-
 
 class Streamed(Rows):
     """Rows of a map-style dataset whose items are `(input, target)` or `(input, target, weight)`.
@@ -197,67 +110,21 @@ class Streamed(Rows):
             raise TypeError(f"items of the dataset must be (input, target) or (input, target, weight), got {type(item)}")
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
-        return _columns(default_collate([self.dataset[int(i)] for i in rows]))
+        return columns(default_collate([self.dataset[int(i)] for i in rows]))
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         batches = [part.tolist() for part in np.array_split(rows, math.ceil(len(rows) / 256))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
-            yield _columns(batch)
+            yield columns(batch)
 
     def digest(self) -> bytes:
         """The number of rows and the first few: to read all of them could take hours."""
         inputs, targets, _ = self.read(np.arange(min(16, self.n)))
         return repr(self.n).encode() + inputs.contiguous().numpy().tobytes() + targets.contiguous().numpy().tobytes()
 
-    def feed(self, standardization: Standardization, groups: Sequence[int], like: Tensor) -> Feed:
-        return _StreamFeed(self, standardization, groups, like)
 
-
-class _StreamFeed(Feed):
-    def __init__(self, rows: Streamed, standardization: Standardization, groups: Sequence[int], like: Tensor) -> None:
-        self.standardization, self.groups = standardization, np.asarray(groups)
-        self.device, self.dtype = like.device, like.dtype
-        self.sampler = _Batches()
-        self.loader = DataLoader(
-            rows.dataset,
-            batch_sampler=self.sampler,
-            num_workers=rows.workers,
-            persistent_workers=rows.workers > 0,
-            pin_memory=like.device.type == "cuda",
-        )
-
-    def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
-        return [[size] for size in sizes]
-
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]]) -> Iterator[Block]:
-        ends = np.cumsum([0, *(size for part in parts for size in part)])
-        steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
-        self.sampler.batches = [step.reshape(-1).tolist() for step in steps]
-        groups = self.groups[list(runs)].tolist()
-        for step, batch in zip(steps, self.loader, strict=True):
-            inputs, targets, weights = _columns(batch)
-            shape = step.shape
-            inputs = self.standardization.inputs(inputs.view(*shape, *inputs.shape[1:]), self.dtype, groups)
-            targets = self.standardization.targets(targets.view(*shape, *targets.shape[1:]), self.dtype, groups)
-            weights = None if weights is None else weights.to(self.device, self.dtype).view(shape)
-            inputs, targets = inputs.to(self.device), targets.to(self.device)
-            yield Block(inputs, targets, weights, [shape[1]])
-
-
-class _Batches(Sampler[list[int]]):
-    """Lists of row numbers that can be exchanged between epochs, so that workers live on."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-
-def _columns(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+def columns(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Inputs, targets and weights of a collated batch of a dataset's items."""
     inputs, targets = batch[0], batch[1]
     targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
     return inputs, targets, batch[2] if len(batch) == 3 else None

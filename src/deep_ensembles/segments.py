@@ -31,7 +31,7 @@ def cut(n: int, size: int) -> list[int]:
         ([100, 100, 50], [100, 101], [1])
     """
     sizes = [size] * (n // size) + ([n % size] if n % size else [])
-    if len(sizes) > 1 and sizes[-1] == 1:
+    if size > 1 and len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [sizes[-2] + 1]
     return sizes
 

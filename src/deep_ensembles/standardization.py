@@ -30,20 +30,23 @@ class Moments:
             return cls(0.0, nothing, nothing, nothing + torch.inf, nothing - torch.inf)
         low, high = rows.amin(0), rows.amax(0)
         if weights is None:
-            mean = rows.mean(0)
-            return cls(len(rows), mean, (rows - mean).square().mean(0).sqrt(), low, high)
+            weights = rows.new_ones(len(rows))
         total = float(weights.double().sum())
         shares = (weights.double() / total).reshape(-1, *[1] * (rows.dim() - 1))
         mean = (rows * shares).sum(0)
-        return cls(total, mean, ((rows - mean).square() * shares).sum(0).sqrt(), low, high)
+        centred = rows - mean
+        greatest = centred.abs().amax(0)
+        unit = torch.where(greatest > 0, greatest, torch.ones_like(greatest))  # squares must neither under- nor overflow
+        deviation = unit * ((centred / unit).square() * shares).sum(0).sqrt()
+        return cls(total, mean, deviation, low, high)
 
     def merged(self, other: Moments) -> Moments:
         """Moments of both sets of rows together, exact for huge offsets (Chan, Golub, LeVeque 1983)."""
         weight = self.weight + other.weight
         share = other.weight / weight if weight else 0.0
         step = other.mean - self.mean
-        inside = self.deviation.square() * (1 - share) + other.deviation.square() * share
-        deviation = (inside + step.square() * share * (1 - share)).sqrt()
+        inside = torch.hypot(self.deviation * (1 - share) ** 0.5, other.deviation * share**0.5)
+        deviation = torch.hypot(inside, step * (share * (1 - share)) ** 0.5)
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
         return Moments(weight, self.mean + step * share, deviation, low, high)
 
@@ -60,7 +63,7 @@ class Moments:
 
     def scale(self) -> Tensor:
         """The deviation, 1 where all values are the same, so that constant columns do not divide by zero."""
-        constant = (self.high <= self.low) | (self.deviation <= 0)
+        constant = self.high <= self.low
         return torch.where(constant, torch.ones_like(self.deviation), self.deviation)
 
 
@@ -114,7 +117,7 @@ class Standardization:
         Floating-point inputs come out in `dtype`; whole numbers that are not standardised (say, token numbers) stay.
         """
         if self.input_shift is not None and self.input_scale is not None:
-            precise = torch.promote_types(x.dtype, torch.float32)
+            precise = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else torch.float64
             shift, scale = (each[runs].unsqueeze(1).to(precise) for each in (self.input_shift, self.input_scale))
             x = (x.to(precise) - shift) / scale
         return x.to(dtype) if x.is_floating_point() else x

@@ -12,11 +12,12 @@ from torch import Tensor
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.algorithm import Algorithm
 from deep_ensembles.checkpoint import CheckpointWriter
+from deep_ensembles.feed import Block
 from deep_ensembles.members import Factory, Members
 from deep_ensembles.members.flat import copy_runs
 from deep_ensembles.preparation import Prepared, fingerprint, prepare
 from deep_ensembles.progress import training_progress
-from deep_ensembles.rows import Block, Rows
+from deep_ensembles.rows import Rows
 from deep_ensembles.runs import Recipe, Run
 from deep_ensembles.segments import Segment, cut, narrowed, segments
 from deep_ensembles.stack import Pace, Stack
@@ -25,6 +26,7 @@ from deep_ensembles.standardization import Standardization
 _CACHED_PARAMETERS = 1_250_000
 _EVALUATION_ROWS = 1024
 _ORDER_ROWS = 2**16
+_PROBE_ROWS = 4
 _RESTART_FACTOR = 0.1
 
 
@@ -59,12 +61,12 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
         writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
     session = _Session(prepared, runs, algorithm, recipe, writer)
     session.resume()
-    progress = training_progress(recipe.max_epochs, recipe.verbose, int(session.epoch.min()), len(session.active))
+    progress = training_progress(recipe.max_epochs, recipe.verbose, session.epochs_done(), len(session.active))
     with progress as report, torch.no_grad():
         while session.active:
             session.train_epoch()
             if report is not None:
-                report(int(session.epoch.min()), len(session.active), session.latest_score())
+                report(session.epochs_done(), len(session.active), session.latest_score())
     return session.result()
 
 
@@ -104,7 +106,11 @@ class _Session:
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
         self._stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
-        self._row_weight = np.array([len(self.runs[r].rows) * self.prepared.mean_weight[r] for r in active])
+        self._n_rows = np.array([len(self.runs[r].rows) for r in active])
+        if active:
+            index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
+            (block,) = self.prepared.feed.blocks(index, active, [[_PROBE_ROWS]])
+            self._probe = block.inputs
 
     # -- one epoch ------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class _Session:
         noise = self._noise(runs, window)
         for block in self.prepared.feed.blocks(index[:, first_row:], runs, parts[skip:]):
             raws = []
-            for inputs, targets, coefficient in self._steps(block, runs):
+            for inputs, targets, coefficient in self._steps(block):
                 raws.append(self.algorithm.gradient(window, inputs, targets, coefficient, scale, noise(step)))
                 update(step)
                 step += 1
@@ -152,12 +158,11 @@ class _Session:
             if self.writer is not None and self.writer.due(None):
                 self._write()
 
-    def _steps(self, block: Block, runs: Sequence[int]) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
+    def _steps(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
         """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
         weights: Sequence[Tensor | None] = [None] * len(block.sizes)
         if block.weights is not None:
-            mean = torch.as_tensor(self.prepared.mean_weight[list(runs)]).to(block.weights)
-            weights = (block.weights / mean[:, None]).split(block.sizes, dim=1)
+            weights = block.weights.split(block.sizes, dim=1)
         batches = zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), weights, strict=True)
         for inputs, targets, weight in batches:
             size = inputs.shape[1]
@@ -185,9 +190,9 @@ class _Session:
     def _noise(self, runs: Sequence[int], window: Members) -> Callable[[int], list[list[int]]]:
         """Seeds by step, three per run: dropout for x, dropout for x′, the perturbation."""
         silent = [[0] * len(runs)] * 3
-        if not window.noisy and not self.algorithm.noisy:
+        if not window.traits.noisy and not self.algorithm.noisy:
             return lambda step: silent
-        streams = [stream(self.runs[r].seed, Purpose.NETWORK_NOISE, int(self.epoch[r])) for r in runs]
+        streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.epoch[r])) for r in runs]
         steps = [len(cut(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]
         seeds = [own.integers(0, 2**62, size=(n, 3)) for own, n in zip(streams, steps, strict=True)]
         return lambda step: np.stack([own[step] for own in seeds], axis=1).tolist()
@@ -206,8 +211,8 @@ class _Session:
     def _judge(self) -> None:
         """Keep what is good, take back what diverged, let go of what is finished, write a checkpoint."""
         active = self.active
-        losses = self.loss.cpu().double().numpy() / self._row_weight
-        finite = self.stack.members.parameters.finite().numpy() & np.isfinite(losses)
+        losses = self.loss.cpu().double().numpy() / self._n_rows
+        finite = np.isfinite(losses) & self._sound()
         scores, better = np.full(len(active), np.nan), finite
         if self._stopping.any():
             scores = self._held_out_scores()
@@ -226,6 +231,15 @@ class _Session:
         self._let_go()
         if self.writer is not None and (not self.active or self.writer.due(int(self.epoch.max()))):
             self._write()
+
+    def _sound(self) -> np.ndarray:
+        """Whether each active run is finite: its parameters, its buffers, and what it now says about a few rows."""
+        members = self.stack.members
+        sound = members.parameters.finite().numpy()
+        for tensor in (members(self._probe), *members.buffers.values()):
+            if not bool(tensor.sum().isfinite()):
+                sound &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
+        return sound
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
@@ -277,6 +291,10 @@ class _Session:
             going = np.flatnonzero(~done).tolist()
             stack = self.stack.select(going) if going else self.stack
             self._activate([self.active[i] for i in going], stack)
+
+    def epochs_done(self) -> int:
+        """How far the slowest run that is still trained has come."""
+        return int(self.epoch[self.active].min()) if self.active else self.recipe.max_epochs
 
     def latest_score(self) -> float:
         """The mean over runs of the last score: held-out where there is one, else on training rows."""

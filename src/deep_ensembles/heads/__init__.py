@@ -1,9 +1,9 @@
 """Heads: raw network outputs → a predictive distribution. One file per head."""
 
-from deep_ensembles.heads._base import Head
+from deep_ensembles.heads._base import Head, HeadFunction
 from deep_ensembles.heads._rescaled import rescaled
 from deep_ensembles.heads.categorical import Categorical
 from deep_ensembles.heads.normal import Normal
 from deep_ensembles.heads.point import Delta, Point
 
-__all__ = ["Categorical", "Delta", "Head", "Normal", "Point", "rescaled"]
+__all__ = ["Categorical", "Delta", "Head", "HeadFunction", "Normal", "Point", "rescaled"]

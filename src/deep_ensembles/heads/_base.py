@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 from torch.distributions import Distribution
+
+HeadFunction = Callable[[Tensor], Distribution]
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members._base import Members, trainable, untrained
+from deep_ensembles.members._base import Members, check_same_shapes, trainable, untrained
 from deep_ensembles.members.looped import Looped
 from deep_ensembles.members.noise import MemberNoise
 from deep_ensembles.members.plain import Plain, is_plain
@@ -32,16 +32,16 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
     if example.is_floating_point():
         example = example.to(next(modules[0].parameters(), example).dtype)
     if kind is None:
-        kind = Plain if is_plain(modules[0]) and example.dim() == 2 else Stacked
-        obstacle, noisy = (None, None) if kind is Plain else _stacking_obstacle(modules, example)
+        alike = len({repr(module) for module in modules}) == 1
+        kind = Plain if alike and is_plain(modules[0]) and example.dim() == 2 else Stacked
+        obstacle, quiet = (None, False) if kind is Plain else _stacking_obstacle(modules, example, alike)
     else:
-        obstacle, noisy = None, None
+        obstacle, quiet = None, False
     if obstacle is not None:
         warnings.warn(f"members are run one after another, not as one stack: {obstacle}", UserWarning, stacklevel=2)
         kind = Looped
     members = kind.of(modules)
-    if noisy is not None:
-        members.noisy = noisy or kind is Looped
+    members.traits.quiet = quiet
     return members
 
 
@@ -86,31 +86,34 @@ def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Mod
                 module.eval()(example.cpu().to(next(module.parameters()).dtype))
         if next(module.parameters(), example).device != example.device:
             module.to(example.device)
+    check_same_shapes(modules)
     return modules
 
 
-def _stacking_obstacle(modules: list[nn.Module], example: Tensor) -> tuple[str | None, bool]:
-    """Train for one step both ways on copies: why they may not be stacked (or None), and whether they draw noise."""
-    trial = copy.deepcopy(modules[:2])
-    seeds = [1, 2][: len(trial)]
-    inputs = torch.stack([example.clone() for _ in trial])
-    looped, stacked = Looped.of(copy.deepcopy(trial)), Stacked.of(trial)
+def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -> tuple[str | None, bool]:
+    """Train for one step both ways on copies: why they may not be stacked (or None), and whether they drew no noise."""
+    if not alike:
+        return "the networks differ in more than their parameters", False
+    try:
+        looped, stacked = Looped.of(copy.deepcopy(modules)), Stacked.of(copy.deepcopy(modules))
+    except RuntimeError as error:
+        return f"{type(modules[0]).__name__} cannot be copied ({str(error).splitlines()[0][:120]})", False
+    seeds = list(range(len(modules)))
+    inputs = example.expand(len(modules), *example.shape).clone()
     reference = _outcome(looped, inputs, seeds)
     with warnings.catch_warnings():
         # Where an operation has no vectorised form, vmap warns and runs it member by member.
         warnings.filterwarnings("error", message="There is a performance drop")
         try:
-            stacked.noisy = _draws_noise(stacked, inputs, seeds)
+            quiet = not _draws_noise(stacked, inputs, seeds)
             outcome = _outcome(stacked, inputs, seeds)
-            reference["evaluation of every member"] = torch.stack([_evaluated(module, example) for module in modules])
-            outcome["evaluation of every member"] = Stacked.of(modules)(example.expand(len(modules), *example.shape))
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
-            return f"{type(modules[0]).__name__} cannot be vectorised ({reason[0][:160]})", True
+            return f"{type(modules[0]).__name__} cannot be vectorised ({reason[0][:160]})", False
     for name, expected in reference.items():
         if not torch.allclose(outcome[name], expected, rtol=1e-3, atol=1e-4, equal_nan=True):
-            return f"{type(modules[0]).__name__} gives another {name} when vectorised", True
-    return None, stacked.noisy
+            return f"{type(modules[0]).__name__} gives another {name} when vectorised", False
+    return None, quiet
 
 
 def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool:
@@ -118,12 +121,6 @@ def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool
     with MemberNoise(seeds, inputs.device) as noise, torch.no_grad():
         probe._run(probe.modules[0].train(), inputs, "different")
     return noise.used
-
-
-def _evaluated(module: nn.Module, example: Tensor) -> Tensor:
-    with torch.no_grad():
-        raw: Tensor = module.eval()(example)
-    return raw
 
 
 def _outcome(members: Members, inputs: Tensor, seeds: Sequence[int]) -> dict[str, Tensor]:

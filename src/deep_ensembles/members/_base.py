@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +12,19 @@ from torch import Tensor, nn
 from typing_extensions import Self
 
 from deep_ensembles.members.flat import FlatStack
+
+
+@dataclass
+class Traits:
+    """What is known of networks besides their tensors, shared by all parts of a stack.
+
+    Arguments:
+        noisy: whether a training pass may draw random numbers, so that seeds matter.
+        quiet: whether none has been seen to, so that it is tried without the machinery for it.
+    """
+
+    noisy: bool = True
+    quiet: bool = False
 
 
 class Members(ABC):
@@ -32,7 +46,7 @@ class Members(ABC):
         self.parameters = FlatStack(parameters)
         self.buffers = {name: tensor.detach().clone() for name, tensor in buffers.items()}
         self.gradients: FlatStack | None = None
-        self.noisy = True  # whether a training pass draws random numbers, so that seeds matter
+        self.traits = Traits()
         self._use(self.parameters.views, {}, self.buffers)
 
     @classmethod
@@ -97,7 +111,7 @@ class Members(ABC):
         index = torch.as_tensor(members, device=self.device)
         buffers = {name: tensor.index_select(0, index) for name, tensor in self.buffers.items()}
         chosen = type(self)(self._modules_of(members), self.parameters.select(members).views, buffers)
-        chosen.noisy = self.noisy
+        chosen.traits = self.traits
         return chosen
 
     def to(self, device: torch.device) -> Members:
@@ -112,7 +126,7 @@ class Members(ABC):
     def _shell(self, members: Sequence[int]) -> Members:
         other = object.__new__(type(self))
         other.modules = self._modules_of(members)
-        other.noisy = self.noisy
+        other.traits = self.traits
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -140,13 +154,17 @@ def untrained(module: nn.Module) -> dict[str, Tensor]:
     return frozen | {name: buffer.detach() for name, buffer in module.named_buffers()}
 
 
-def stacked_state(modules: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters and buffers of all networks, stacked; networks must be alike."""
+def check_same_shapes(modules: Sequence[nn.Module]) -> None:
+    """Networks must have the same tensors, some of them to train."""
     shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
     if any(each != shapes[0] for each in shapes):
         raise ValueError("the network factory must build the same architecture each time, got different shapes")
     if not trainable(modules[0]):
         raise ValueError("the network must have parameters to train, got none")
+
+
+def stacked_state(modules: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Parameters and buffers of all networks, stacked."""
     states = [[state(m) for m in modules] for state in (trainable, untrained)]
     parameters, buffers = ({name: torch.stack([s[name] for s in each]) for name in each[0]} for each in states)
     return parameters, buffers

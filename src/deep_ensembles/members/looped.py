@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import ClassVar
 
 import torch
@@ -45,10 +44,8 @@ class Looped(Members):
         outputs = []
         with torch.enable_grad():
             for module, x, seed in zip(self.modules, self._inputs, seeds, strict=True):
-                noise = MemberNoise([seed], x.device, stacked=False)
-                with seeded(seed, x.device), noise if self.noisy else nullcontext():
+                with seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
                     outputs.append(module.train()(x))
-                self.noisy = self.noisy and noise.used
             self._raw = torch.stack(outputs)
         for m, module in enumerate(self.modules):
             self._keep_buffers(m, module)

@@ -31,6 +31,8 @@ def is_plain(module: nn.Module) -> bool:
         return False
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return False
+    if len(list(module.parameters())) < sum(len(list(layer.parameters())) for layer in module):
+        return False  # a weight that two layers share
     known = all(type(layer) in _KNOWN and not _hooked(layer) for layer in module)
     usual = all(getattr(layer, "approximate", "none") == "none" and _usual_norm(layer) for layer in module)
     return known and usual and isinstance(module[0], nn.Linear)
@@ -59,7 +61,7 @@ class Plain(Members):
         for name, module in layers:
             own = _Tensors(*(_of(name, part) for part in (parameters, self._gradients, self._buffers)))
             self._layers.append(_layer(module, own, (name == linear[0], name == linear[-1])))
-        self.noisy = any(isinstance(layer, _Dropout) and layer.rate > 0 for layer in self._layers)
+        self.traits.noisy = any(isinstance(layer, _Dropout) and layer.rate > 0 for layer in self._layers)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -75,7 +77,7 @@ class Plain(Members):
         return inputs
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
-        generators = torch_generators(seeds, inputs.device) if self.noisy else []
+        generators = torch_generators(seeds, inputs.device) if self.traits.noisy else []
         inputs = inputs.detach()
         for layer in self._layers:
             inputs = layer.forward(inputs, generators)

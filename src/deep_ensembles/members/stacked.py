@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar
 
 import torch
@@ -36,10 +37,27 @@ class Stacked(Members):
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = inputs.detach().requires_grad_(input_gradient)
-        noise = MemberNoise(seeds, inputs.device) if self.noisy else nullcontext()
-        with torch.enable_grad(), noise:
-            self._raw = self._run(self.modules[0].train(), self._inputs, "different" if self.noisy else "error")
+        with torch.enable_grad():
+            raw = self._quietly() if self.traits.quiet else None
+            self._raw = self._noisily(seeds) if raw is None else raw
         return self._raw.detach()
+
+    def _noisily(self, seeds: Sequence[int]) -> Tensor:
+        with MemberNoise(seeds, self._inputs.device):
+            return self._run(self.modules[0].train(), self._inputs, "different")
+
+    def _quietly(self) -> Tensor | None:
+        """A pass that fails at the first random number, which a network may draw late; then nothing has happened."""
+        before = {name: tensor.clone() for name, tensor in self._buffers.items()}
+        try:
+            return self._run(self.modules[0].train(), self._inputs, "error")
+        except RuntimeError as error:
+            if "random" not in str(error):
+                raise
+        for name, tensor in before.items():
+            self._buffers[name].copy_(tensor)
+        self.traits.quiet = False
+        return None
 
     def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
         if not accumulate:
@@ -81,11 +99,15 @@ def _aliases(module: nn.Module) -> dict[str, str]:
     return aliases
 
 
+# The switches below are torch's and hold for the whole process, and a template serves one call at a time.
+_SWITCHED = threading.RLock()
+
+
 @contextmanager
 def _operations_with_a_batching_rule() -> Iterator[None]:
     """Attention by plain matrix products: its fused kernels would be run member by member under `vmap`."""
-    fused = torch.backends.mha.get_fastpath_enabled()
-    with ExitStack() as stack:
+    with _SWITCHED, ExitStack() as stack:
+        fused = torch.backends.mha.get_fastpath_enabled()
         if fused:
             stack.callback(torch.backends.mha.set_fastpath_enabled, True)
             torch.backends.mha.set_fastpath_enabled(False)

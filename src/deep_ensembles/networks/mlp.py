@@ -32,7 +32,8 @@ def mlp(
 ) -> nn.Sequential:
     """A multi-layer perceptron with torch's default initialisation.
 
-    Each hidden layer is linear → (batch norm) → activation → (dropout); the last layer is linear.
+    Each hidden layer is linear → (batch norm) → activation → (dropout); the last layer is linear. Before batch norm,
+    which takes any constant away again, linear layers have no bias.
 
     Arguments:
         in_features, out_features: sizes of input and raw output.
@@ -58,7 +59,7 @@ def mlp(
     check_number("dropout", dropout, low=0, high=1)
     layers: list[nn.Module] = []
     for size in _sizes(hidden_sizes):
-        layers.append(nn.Linear(in_features, size, dtype=dtype))
+        layers.append(nn.Linear(in_features, size, bias=not batch_norm, dtype=dtype))
         layers += [nn.BatchNorm1d(size, dtype=dtype)] if batch_norm else []
         layers.append(_make(activation))
         layers += [nn.Dropout(dropout)] if dropout > 0 else []
