@@ -79,6 +79,15 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"random_state": -1}, "`random_state` must be"),
         ({"device": "cuda:7"}, "`device` must be \"auto\" or one that is here, got 'cuda:7'"),
         ({"device": "toaster"}, "`device` must be \"auto\" or one that is here, got 'toaster'"),
+        ({"scoring_rule": "nll"}, "`scoring_rule` must be a function, got 'nll'"),
+        ({"perturbation": "fgsm"}, "`perturbation` must be a function or None, got 'fgsm'"),
+        ({"head": "normal"}, "`head` must be a function or None, got 'normal'"),
+        ({"schedule": "cosine"}, "`schedule` must be an object to call, got 'cosine'"),
+        ({"optimizer": "adam"}, "`optimizer` must be an object to call, got 'adam'"),
+        ({"resampling": "bootstrap"}, "`resampling` must be None or an object, got 'bootstrap'"),
+        ({"checkpoint": "state"}, "`checkpoint` must be None or a `Checkpoint.path.`, got 'state'"),
+        ({"batch_norm": "yes"}, "`batch_norm` must be True or False, got 'yes'"),
+        ({"verbose": "x"}, "`verbose` must be an integer ≥ 0, got 'x'"),
         ({"patience": 0}, "`patience` must be an integer ≥ 1, got 0"),
     ],
 )
@@ -107,7 +116,7 @@ def test_strategies(make: Any, message: str) -> None:
 def test_one_row_has_an_answer() -> None:
     model = quick(max_epochs=50).fit(X[:1], Y[:1])
     assert model.predict(X[:1]) == pytest.approx(Y[:1], abs=0.5)
-    with pytest.raises(ValueError, match="at least 2 rows"):
+    with pytest.raises(ValueError, match="`early_stopping` needs at least 2 rows"):
         quick(early_stopping=True).fit(X[:1], Y[:1])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -59,8 +60,9 @@ class CheckpointWriter:
 
     def write(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replace the file by this state, at once or not at all."""
-        metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
+        metadata["checksum"] = _checksum(stored, metadata["facts"])
         write_atomically(Path(self.settings.path), save(stored, metadata))
         self._last = time.monotonic()
 
@@ -72,13 +74,22 @@ class CheckpointWriter:
         try:
             with safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name).to(device) for name in file.keys()}  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError) as error:
             raise ValueError(f"the checkpoint {path} cannot be read ({error}); delete it to start anew") from error
+        if metadata.get("checksum") != _checksum(tensors, metadata.get("facts", "")):
+            raise ValueError(f"the checkpoint {path} is damaged (its checksum does not fit); delete it to start anew")
         if metadata.get("fingerprint") != self.fingerprint:
             raise ValueError(f"the checkpoint {path} belongs to another training (other data, seed or settings); "
                              "use another file, or `resume=False` to overwrite it")  # fmt: skip
-        return tensors, json.loads(metadata["facts"])
+        return {name: tensor.to(device) for name, tensor in tensors.items()}, json.loads(metadata["facts"])
+
+
+def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -68,8 +68,18 @@ class Ensemble:
             inputs: `[row, *features]` as a tensor or array, or a dataset whose items are inputs (or start with one).
             batch_size: rows per pass; the default bounds memory.
         """
-        raw = torch.cat(list(self._raw_batches(inputs, batch_size)), dim=1)
-        return self._mixture(raw)
+        return self._mixture(self._raw(inputs, batch_size))
+
+    def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
+        """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
+        whole, start = None, 0
+        for raw in self._raw_batches(inputs, batch_size):
+            if whole is None:
+                whole = raw.new_empty(len(raw), max(len(inputs), raw.shape[1]), *raw.shape[2:])
+            whole[:, start : start + raw.shape[1]] = raw
+            start += raw.shape[1]
+        assert whole is not None
+        return whole
 
     def _mixture(self, raw: Tensor, repeats: int = 1) -> Mixture:
         """The mixture for raw outputs `[member · repeat, row, raw]`, in the units of the targets."""

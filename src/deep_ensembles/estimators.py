@@ -241,6 +241,7 @@ class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
     def predict_quantiles(self, X: Any, quantiles: Sequence[float]) -> np.ndarray:
         """Exact quantiles of the mixture, (n, quantiles); with several targets (n, quantiles, targets)."""
         levels = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+        require(levels.size > 0, "quantiles", "at least one number", quantiles)
         for level in levels:
             check_number("quantiles", float(level), low=0, high=1)
         return _joined(
@@ -415,4 +416,8 @@ def load(
         outputs = config["ensemble"]["n_outputs"]
         factory = shell._factory(config["fitted"]["n_features_in_"], outputs, n_rows=0)
     ensemble = Ensemble.from_file(config["ensemble"], tensors, factory, head, target)
-    return ensemble if kind == "Ensemble" else _KINDS[kind]._from_file(config, ensemble)
+    if kind == "Ensemble":
+        return ensemble
+    model = _KINDS[kind]._from_file(config, ensemble)
+    given = {"network": network, "head": head}
+    return model.set_params(**{name: value for name, value in given.items() if value is not None})

@@ -241,7 +241,7 @@ def _folds(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     if isinstance(cv, (int, np.integer)):
         check_integer("cv", cv, low=2)
-        require(cv <= n, "cv", f"at most the number of rows ({n})", cv)
+        require(bool(cv <= n), "cv", f"at most the number of rows ({n})", cv)
         seed = run_seeds(random_state, 1)[0] % 2**32
         splitter = KFold if classes is None else StratifiedKFold
         cv = splitter(int(cv), shuffle=True, random_state=seed)
@@ -257,6 +257,6 @@ def _row_numbers(rows: Any, n: int) -> np.ndarray:
         require(rows.shape == (n,), "cv", f"masks of all {n} rows, or row numbers", list(rows.shape))
         rows = np.flatnonzero(rows)
     rows = rows.astype(np.int64)
-    inside = rows.ndim == 1 and (not len(rows) or bool(rows.min() >= 0 and rows.max() < n))
+    inside = bool(rows.ndim == 1 and ((rows >= 0) & (rows < n)).all())
     require(inside, "cv", f"row numbers from 0 to {n - 1}", rows)
     return rows

@@ -83,7 +83,7 @@ class Mixture(Distribution):
         new, members = tuple(batch_shape), self.n_members
 
         def widen(parameter: Tensor) -> Tensor:
-            own = self._batch_and_event(parameter)[len(self.batch_shape) :]
+            own = self._event_of(parameter)
             padded = parameter.reshape(members, *[1] * (len(new) - len(self.batch_shape)), *parameter.shape[1:])
             return padded.expand(members, *new, *own)
 
@@ -98,8 +98,7 @@ class Mixture(Distribution):
         places = torch.arange(math.prod(self.batch_shape), device=self.weights.device).reshape(self.batch_shape)[rows]
 
         def pick(parameter: Tensor) -> Tensor:
-            own = self._batch_and_event(parameter)[len(self.batch_shape) :]
-            return parameter.reshape(self.n_members, -1, *own)[:, places]
+            return parameter.reshape(self.n_members, -1, *self._event_of(parameter))[:, places]
 
         return Mixture(_rebuilt(self.components, pick), self.weights)
 
@@ -114,7 +113,7 @@ class Mixture(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """Exact distribution function of each target."""
         event = len(self.event_shape)
-        return self._average(_marginal(self.components).cdf(self._per_member(value, event)), event)
+        return self._average(_cdf(_marginal(self.components), self._per_member(value, event)), event)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Exact quantiles of each target, by a safeguarded Newton iteration between the members' own quantiles."""
@@ -123,7 +122,7 @@ class Mixture(Distribution):
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
         value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape))
-        quantiles = marginal.icdf(self._per_member(value, len(self.event_shape)))
+        quantiles = _icdf(marginal, self._per_member(value, len(self.event_shape)))
         dim = self._member_dim(len(self.event_shape))
         if not bool(_marginal(self.components).variance.any()):
             return self._step_quantile(quantiles, value, dim)
@@ -227,7 +226,9 @@ class Mixture(Distribution):
     @property
     def disagreement(self) -> Tensor:
         r"""The paper's $\sum_m \mathrm{KL}(p_m \| p_E)$, in nats; with uniform weights M times the mutual information."""
-        return (self._cross_entropies() - self.components.entropy()).sum(self._member_dim(0)).clamp_min(0.0)
+        divergences = self._cross_entropies() - self.components.entropy()
+        counted = self._aligned(self.weights > 0, 0)
+        return torch.where(counted, divergences, torch.zeros_like(divergences)).sum(self._member_dim(0)).clamp_min(0.0)
 
     def _cross_entropies(self) -> Tensor:
         r"""$-\mathbb{E}_{p_m}[\log p_E]$ of every member, `[member, *batch]`."""
@@ -260,9 +261,9 @@ class Mixture(Distribution):
 
     # -- axes -----------------------------------------------------------------------------------------------------
 
-    def _batch_and_event(self, parameter: Tensor) -> tuple[int, ...]:
-        """The shape of a parameter without its member axis."""
-        return tuple(parameter.shape[1:])
+    def _event_of(self, parameter: Tensor) -> tuple[int, ...]:
+        """The shape of a parameter behind its member and batch axes: classes or targets."""
+        return tuple(parameter.shape[1 + len(self.batch_shape) :])
 
     def _member_dim(self, event_dims: int) -> int:
         return -1 - len(self.batch_shape) - event_dims
@@ -296,6 +297,20 @@ def _marginal(distribution: Distribution) -> Distribution:
     return distribution.base_dist if isinstance(distribution, Independent) else distribution
 
 
+def _cdf(distribution: Distribution, value: Tensor) -> Tensor:
+    """The distribution function; for a normal without the cancellation that torch's own has far below the mean."""
+    if isinstance(distribution, Normal):
+        return torch.special.ndtr((value - distribution.loc) / distribution.scale)
+    return distribution.cdf(value)
+
+
+def _icdf(distribution: Distribution, value: Tensor) -> Tensor:
+    """The quantile function, as exact in the tails."""
+    if isinstance(distribution, Normal):
+        return distribution.loc + distribution.scale * torch.special.ndtri(value)
+    return distribution.icdf(value)
+
+
 def _parameters(distribution: Distribution) -> dict[str, Tensor]:
     """The constructor arguments of a torch distribution, one form where torch accepts two (logits, not probs)."""
     inner = _marginal(distribution)
@@ -323,7 +338,7 @@ def _invert(
 ) -> Tensor:
     """Solve cdf(x) = target with low ≤ x ≤ high: Newton steps, halving the bracket wherever one would leave it."""
     low, high = low.clone(), high.clone()
-    tolerance = 4 * torch.finfo(low.dtype).eps
+    tolerance = torch.finfo(low.dtype).eps / 2
     point = torch.where(low == high, low, low + (high - low) / 2)
     for _ in range(_MAX_ITERATIONS):
         excess = cdf(point) - target

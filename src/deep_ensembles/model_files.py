@@ -29,8 +29,8 @@ class ModelFileError(ValueError):
 
 
 def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a model folder; an existing model is replaced in one step, anything else is left alone."""
-    target = Path(path)
+    """Write a model folder; an existing model stands until the new one is complete, anything else is left alone."""
+    target = Path(path).resolve()
     if target.exists() and not _replaceable(target):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,8 +52,11 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     for name in (CONFIG, TENSORS):
         if not (folder / name).is_file():
             raise ModelFileError(f"{folder} is not a complete model folder: {name} is missing")
-    config = _opened((folder / CONFIG).read_bytes(), folder / CONFIG)
-    content = (folder / TENSORS).read_bytes()
+    try:
+        written, content = (folder / CONFIG).read_bytes(), (folder / TENSORS).read_bytes()
+    except OSError as error:
+        raise ModelFileError(f"{folder} cannot be read ({error})") from error
+    config = _opened(written, folder / CONFIG)
     if hashlib.sha256(content).hexdigest() != config["tensors"]["sha256"]:
         raise ModelFileError(f"{folder / TENSORS} is damaged or was changed: its checksum is not the one in {CONFIG}")
     tensors = load_tensors(content)
@@ -76,7 +79,7 @@ def _header(content: bytes, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
 
 def _sealed(config: Mapping[str, Any]) -> str:
     """JSON text whose `checksum` is that of the text itself with zeros in the checksum's place."""
-    text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    text = json.dumps(config, indent=2, allow_nan=False) + "\n"
     return text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import pkgutil
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,13 @@ class NotSaved:
 
 
 def known_objects() -> dict[str, Any]:
-    """Everything of this package that can be named in a file."""
-    found = {f"{folder.__name__.rpartition('.')[2]}.{name}": getattr(folder, name)
-             for folder in _FOLDERS for name in folder.__all__}  # fmt: skip
+    """Everything that can be named in a file: what the files of open folders are named for, and a few more."""
+    found = {}
+    for folder in _FOLDERS:
+        for file in pkgutil.iter_modules(folder.__path__):
+            for name in (file.name, file.name.title().replace("_", "")):
+                if name in folder.__all__:
+                    found[f"{folder.__name__.rpartition('.')[2]}.{name}"] = getattr(folder, name)
     return found | {each.__name__: each for each in _OTHERS}
 
 
@@ -67,12 +72,18 @@ def _describe_object(value: Any) -> Any:
         return {"name": names[id(value)]}
     if id(type(value)) in names and dataclasses.is_dataclass(value):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if not any(isinstance(each, dict) and "not saved" in each for each in fields.values()):
+        if all(_saved(each) for each in fields.values()):
             return {"name": names[id(type(value))], "arguments": fields}
     if isinstance(value, functools.partial) and id(value.func) in names:
+        arguments = [describe(each) for each in value.args]
         keywords = {name: describe(each) for name, each in value.keywords.items()}
-        return {"name": names[id(value.func)], "partial": [describe(each) for each in value.args], "keywords": keywords}
+        if all(_saved(each) for each in (*arguments, *keywords.values())):
+            return {"name": names[id(value.func)], "partial": arguments, "keywords": keywords}
     return {"not saved": getattr(value, "__qualname__", None) or repr(value)}
+
+
+def _saved(data: Any) -> bool:
+    return not (isinstance(data, dict) and "not saved" in data)
 
 
 def restore(data: Any) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +16,8 @@ from torch import Tensor
 from deep_ensembles.algorithm import Algorithm
 from deep_ensembles.feed import Feed, feed_of
 from deep_ensembles.members import Factory, Members, assemble
-from deep_ensembles.rows import Rows, Survey, survey
+from deep_ensembles.naming import describe
+from deep_ensembles.rows import InMemory, Rows, Survey, survey
 from deep_ensembles.runs import Recipe, Run
 from deep_ensembles.standardization import Standardization
 
@@ -45,6 +49,8 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
         raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
     members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
     greatest = max(each.greatest_target for each in surveys) if discrete else 0
+    if discrete and isinstance(rows, InMemory):
+        greatest = float(rows.targets.max())  # of held-out rows too
     targets = distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device)
     _check_outputs(members, inputs, targets, algorithm, greatest)
     return Prepared(
@@ -60,13 +66,26 @@ def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: R
     for run in runs:
         digest.update(_row_key(run.rows) + _row_key(run.validation))
         digest.update(repr((run.seed, run.learning_rate, run.weight_decay, run.perturbation_factor)).encode())
-    digest.update(members.parameters.flat.cpu().numpy().tobytes())
+    for tensor in (members.parameters.flat, *members.buffers.values()):
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(repr(members.modules[0]).encode())
     names = ("max_epochs", "batch_size", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm", "patience")
     parts = [algorithm.criterion.head, algorithm.criterion.rule, algorithm.perturbation]
     parts += [getattr(recipe, name) for name in (*names, "standardize_inputs", "standardize_targets", "max_restarts")]
-    # A function's repr holds its address, which changes from process to process; its name does not.
-    digest.update(repr([getattr(part, "__qualname__", part) for part in parts]).encode())
+    digest.update(repr([_identity(part) for part in parts]).encode())
     return digest.hexdigest()
+
+
+def _identity(part: Any) -> Any:
+    """What tells a setting from another, in every process the same: a repr may hold an address."""
+    if isinstance(part, functools.partial):
+        return [_identity(part.func), [_identity(each) for each in part.args], sorted(part.keywords.items())]
+    if isinstance(part, types.FunctionType):
+        return [part.__qualname__, part.__code__.co_code.hex(), repr(part.__code__.co_names)]
+    described = describe(part)
+    if isinstance(described, dict) and "not saved" in described:
+        return [type(part).__qualname__, repr(sorted(getattr(part, "__dict__", {})))]
+    return described
 
 
 def _surveys(rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool) -> tuple[list[Survey], list[int]]:
@@ -91,8 +110,17 @@ def _row_key(rows: np.ndarray) -> bytes:
 def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm: Algorithm, greatest_class: float) -> None:
     """Better said now than within the first step."""
     inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
-    raw = members(inputs.expand(len(members), *inputs.shape))
+    try:
+        raw = members(inputs.expand(len(members), *inputs.shape))
+    except (TypeError, AttributeError) as error:
+        raise TypeError(f"the network must return a tensor [batch, raw outputs] ({error})") from error
+    if raw.dim() < 3 or raw.shape[1] != len(inputs):
+        raise ValueError(f"the network must return [batch, raw outputs], got {list(raw.shape[1:])} for {len(inputs)} rows")
     if greatest_class >= raw.shape[-1]:
         raise ValueError(f"`targets` must be classes from 0 to {raw.shape[-1] - 1}, as many as the network has outputs, "
                          f"got {greatest_class:g}")  # fmt: skip
-    algorithm.criterion.losses(raw, targets.expand(len(members), *targets.shape))
+    try:
+        algorithm.criterion.losses(raw, targets.expand(len(members), *targets.shape))
+    except RuntimeError as error:
+        raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {algorithm.criterion.head} and targets of shape "
+                         f"{list(targets.shape[1:])} ({str(error).splitlines()[0]})") from error  # fmt: skip

@@ -91,8 +91,13 @@ class Recipe:
     def __post_init__(self) -> None:
         for name in ("max_epochs", "batch_size", "patience"):
             check_integer(name, getattr(self, name), low=1)
-        for name in ("max_restarts", "num_workers"):
+        for name in ("max_restarts", "num_workers", "verbose"):
             check_integer(name, getattr(self, name), low=0)
+        for name in ("schedule", "optimizer"):
+            require(callable(getattr(self, name)), name, "an object to call", getattr(self, name))
+        require(self.resampling is None or callable(self.resampling), "resampling", "None or an object", self.resampling)
+        is_checkpoint = self.checkpoint is None or isinstance(self.checkpoint, Checkpoint)
+        require(is_checkpoint, "checkpoint", "None or a `Checkpoint(path)`", self.checkpoint)
         check_number("learning_rate", self.learning_rate, low=0, above=True)
         check_number("weight_decay", self.weight_decay, low=0)
         check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
@@ -155,8 +160,9 @@ def plan_runs(rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: n
 def _hold_out(
     rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    n_held_out = max(1, round(fraction * len(rows)))
-    require(n_held_out < len(rows), "inputs", "at least 2 rows to hold some out for early stopping", f"{len(rows)} rows")
+    if len(rows) < 2:
+        raise ValueError("`early_stopping` needs at least 2 rows, to hold some out, got 1 sample")
+    n_held_out = min(len(rows) - 1, max(1, round(fraction * len(rows))))
     order = generator.permutation(len(rows))
     if strata is not None:
         order = order[np.argsort(strata[order], kind="stable")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 from torch.distributions import Normal as TorchNormal
@@ -57,4 +58,5 @@ class Normal:
             raise ValueError(f"`raw` must have a mean and a variance per target, got {raw.shape[-1]} outputs; "
                              "give the network 2 outputs per target")  # fmt: skip
         mean, spread = raw.chunk(2, dim=-1)
-        return mean.clamp(-MEAN_LIMIT, MEAN_LIMIT), F.softplus(spread.contiguous()) + self.min_variance
+        limit = min(MEAN_LIMIT, torch.finfo(raw.dtype).max)
+        return mean.clamp(-limit, limit), F.softplus(spread.contiguous()) + self.min_variance

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from deep_ensembles._checks import check_integer, check_number, require
+from deep_ensembles._checks import check_flag, check_integer, check_number, require
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
@@ -57,6 +57,7 @@ def mlp(
     check_integer("in_features", in_features, low=1)
     check_integer("out_features", out_features, low=1)
     check_number("dropout", dropout, low=0, high=1)
+    check_flag("batch_norm", batch_norm)
     layers: list[nn.Module] = []
     for size in _sizes(hidden_sizes):
         layers.append(nn.Linear(in_features, size, bias=not batch_norm, dtype=dtype))
