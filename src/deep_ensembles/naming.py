@@ -32,6 +32,7 @@ class NotSaved:
         raise TypeError(f"{self.description} was not saved with the model; set it anew before you fit again")
 
 
+@functools.cache
 def known_objects() -> dict[str, Any]:
     """Everything that can be named in a file: what the files of open folders are named for, and a few more."""
     found = {}
