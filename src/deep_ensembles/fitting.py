@@ -59,7 +59,7 @@ def fit_ensemble(
 
     Example:
         >>> x = torch.linspace(-1, 1, 200).unsqueeze(1)
-        >>> ensemble = fit_ensemble(lambda: torch.nn.Linear(1, 2), x, 3 * x[:, 0], random_state=0)
+        >>> ensemble = fit_ensemble(lambda: torch.nn.Linear(1, 2), x, 3 * x[:, 0], max_epochs=300, random_state=0)
         >>> ensemble(torch.tensor([[0.5]])).mean.round(decimals=1)
         tensor([1.5000], dtype=torch.float64)
     """

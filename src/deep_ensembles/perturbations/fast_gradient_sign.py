@@ -24,9 +24,9 @@ class FastGradientSign:
 
     Example:
         >>> import torch
-        >>> x, scale = torch.tensor([[[1.0, 1.0]]]), torch.tensor([10.0, 100.0])
+        >>> x, scale = torch.tensor([[[1.0, 1.0]]]), torch.tensor([10.0, 200.0])
         >>> FastGradientSign(0.01)(lambda x: (x[..., 0] - x[..., 1]), x, scale, None)
-        tensor([[[1.1000, 0.0000]]])
+        tensor([[[ 1.1000, -1.0000]]])
     """
 
     epsilon: float = 0.01
