@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from deep_ensembles.datasets._dataset import Card, DatasetError, Original
 
@@ -119,12 +119,12 @@ def _quiet_pooch() -> Iterator[None]:
 
 
 class _FileBar:
-    """What pooch asks of a progress bar, drawn as one task of rich."""
+    """What pooch asks of a progress bar, drawn as a task of rich."""
 
-    def __init__(self, progress: Progress, description: str) -> None:
+    def __init__(self, progress: Progress, task: TaskID, description: str) -> None:
         self.total = 0
-        self._progress = progress
-        self._task = progress.add_task(description, total=None)
+        self._progress, self._task = progress, task
+        progress.reset(task, description=description, total=None)
 
     def update(self, amount: int) -> None:
         self._progress.update(self._task, total=self.total or None, advance=amount)
@@ -133,15 +133,16 @@ class _FileBar:
         self._progress.reset(self._task, total=self.total or None)
 
     def close(self) -> None:
-        self._progress.remove_task(self._task)
+        """The next file, or the end of the fetch, clears it."""
 
 
 @contextmanager
 def _bar(name: str, files: int) -> Iterator[Callable[[int, str], _FileBar | bool]]:
-    """Makes a bar for each file, with the file's bytes and its number, on a terminal; nothing elsewhere."""
+    """One bar on a terminal that shows the file under way, its number and its bytes; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda number, file: False
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        yield lambda number, file: _FileBar(progress, f"{name} {number}/{files} {file}")
+        task = progress.add_task(name, total=None)
+        yield lambda number, file: _FileBar(progress, task, f"{name} {number}/{files} {file}")

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,12 +94,13 @@ def check_counts(name: str, table: Table, rows: int, features: int, splits: int)
 
 def write_table(path: Path, table: Table) -> None:
     """Write the file of a data home, at once or not at all."""
-    tests = {f"test_index_{split}": test.astype(np.int32) for split, test in enumerate(table.tests)}
+    arrays: dict[str, Any] = {"X": table.inputs, "y": table.targets}
+    arrays |= {f"test_index_{split}": test.astype(np.int32) for split, test in enumerate(table.tests)}
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with open(beside, "wb") as file:
-            np.savez(file, X=table.inputs, y=table.targets, **tests)
+            np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
@@ -109,7 +111,7 @@ def write_table(path: Path, table: Table) -> None:
 def read_table(path: Path, dtype: str) -> Table:
     """Read the file of a data home, numbers as `dtype`."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
             splits = sum(name.startswith("test_index_") for name in file.files)
             tests = [file[f"test_index_{split}"] for split in range(splits)]
             return Table(file["X"].astype(dtype, copy=False), file["y"].astype(dtype, copy=False), tests)
