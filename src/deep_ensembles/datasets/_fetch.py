@@ -76,11 +76,17 @@ def download(original: Original, folder: Path, retries: int = 2, bar: Any = Fals
         raise DatasetError(_changed(original, folder)) from error
     except OSError as error:
         raise DatasetError(
-            f"{original.url} could not be downloaded ({error}); run the same command again to go on"
+            f"{original.url} could not be downloaded ({_reason(error)}); run the same command again to go on"
         ) from error
     if known is None:
         _write_sums(folder / SUMS, sums | {original.file: _sha256(path)})
     return path
+
+
+def _reason(error: OSError) -> str:
+    """A few words; what requests says of a lost connection fills a paragraph."""
+    response = getattr(error, "response", None)
+    return f"{response.status_code} {response.reason}" if response is not None else error.strerror or type(error).__name__
 
 
 def _changed(original: Original, folder: Path) -> str:
