@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -14,6 +15,8 @@ from rich.table import Table
 import deep_ensembles
 
 app = typer.Typer(help="Neural networks that say how sure they are.", no_args_is_help=True, add_completion=True)
+data = typer.Typer(help="Data sets: which are known, which are here, and how to get the others.", no_args_is_help=True)
+app.add_typer(data, name="data")
 
 
 def _module(name: str) -> Any:
@@ -41,12 +44,57 @@ def demo(
     Example: deep-ensembles demo --out demo
     """
     shown = _module("demo").run_demo(out, seed)
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100)
     for each in shown.tables:
-        table = Table(*each.columns, title=each.title, title_justify="left", title_style="bold")
-        for row in each.rows:
-            table.add_row(*row)
-        console.print(table)
+        _print_table(each.columns, each.rows, each.title)
     print(f"picture  {shown.picture}")
     for model in shown.models:
         print(f"model    {model}")
+
+
+@data.command("list")
+def data_list() -> None:
+    """Show every data set that is known: its size, whether it is here, and where.
+
+    Example: deep-ensembles data list
+    """
+    datasets = _module("datasets")
+    home = datasets.data_home()
+    columns = ("name", "rows", "features", "splits", "here", "where")
+    _print_table(columns, [_about(card, home) for card in datasets.cards()])
+    print(f"data home  {home}")
+
+
+@data.command("fetch")
+def data_fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets; see `deep-ensembles data list`.")],
+) -> None:
+    """Download data sets as they were published, check them, and convert them. What is here already is left alone.
+
+    Example: deep-ensembles data fetch concrete yacht
+    """
+    try:
+        datasets, fetching = _module("datasets"), _module("datasets._fetch")
+        home, wanted = datasets.data_home(), [datasets.card(name) for name in names]
+        for card in wanted:
+            print(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")
+    except (ImportError, OSError, ValueError) as error:
+        _fail(error)
+
+
+def _about(card: Any, home: Path) -> tuple[str, ...]:
+    numbers = (str(card.rows), str(card.features), str(card.splits))
+    return (card.name, *numbers, "yes" if card.is_here(home) else "no", card.file or "made on the spot")
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100)
+    table = Table(*columns, title=title, title_justify="left", title_style="bold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _fail(error: Exception) -> NoReturn:
+    """One sentence for what the user can mend, and exit code 1."""
+    print(f"error: {error}", file=sys.stderr)
+    raise typer.Exit(1)

