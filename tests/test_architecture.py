@@ -14,7 +14,7 @@ PACKAGE = Path(deep_ensembles.__file__).parent
 
 # Lowest first; parts of one layer don't see each other.
 LAYERS = [
-    {"_random", "_checks"},
+    {"_random", "_checks", "_distributions"},
     {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "progress"},
     {"scoring", "perturbations", "members", "rows", "model_files", "datasets"},
     {"criterion", "feed", "runs", "metrics"},
@@ -23,7 +23,7 @@ LAYERS = [
     {"training"},
     {"fitting"},
     {"estimators"},
-    {"baselines"},
+    {"loading", "baselines"},
     {"report"},
     {"demo"},
     {"cli"},

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from deep_ensembles.ensemble import Ensemble as Ensemble
     from deep_ensembles.estimators import DeepEnsembleClassifier as DeepEnsembleClassifier
     from deep_ensembles.estimators import DeepEnsembleRegressor as DeepEnsembleRegressor
-    from deep_ensembles.estimators import load as load
     from deep_ensembles.fitting import CrossValidation as CrossValidation
     from deep_ensembles.fitting import cross_validate as cross_validate
     from deep_ensembles.fitting import fit_ensemble as fit_ensemble
     from deep_ensembles.heads import Categorical as Categorical
     from deep_ensembles.heads import Normal as Normal
     from deep_ensembles.heads import Point as Point
+    from deep_ensembles.loading import load as load
     from deep_ensembles.members import Looped as Looped
     from deep_ensembles.members import Stacked as Stacked
     from deep_ensembles.mixture import Mixture as Mixture
@@ -71,7 +71,7 @@ _HOMES = {
     "cross_validate": "fitting",
     "crps": "scoring",
     "fit_ensemble": "fitting",
-    "load": "estimators",
+    "load": "loading",
     "log_score": "scoring",
     "mlp": "networks",
     "squared_error": "scoring",

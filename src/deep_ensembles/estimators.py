@@ -26,7 +26,7 @@ from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.model_files import ModelFileError, read_model, write_model
+from deep_ensembles.model_files import ModelFileError, write_model
 from deep_ensembles.naming import describe, restore
 from deep_ensembles.networks import mlp
 from deep_ensembles.optimizers import Adam, Optimizer
@@ -105,7 +105,7 @@ class _DeepEnsemble(BaseEstimator):
         settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
         Recipe(**settings)  # to say what is wrong with a setting before anything uses it
         self.ensemble_ = fit_ensemble(
-            self._factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
+            self.network_factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
             X,
             y,
             head=head,
@@ -117,7 +117,7 @@ class _DeepEnsemble(BaseEstimator):
             **settings,
         )
 
-    def _factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
+    def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
         """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
 
         Where all rows fit into one batch, double precision costs nothing, and makes a row of weight 2 the same as two
@@ -162,7 +162,8 @@ class _DeepEnsemble(BaseEstimator):
         write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
 
     @classmethod
-    def _from_file(cls, config: dict[str, Any], ensemble: Ensemble) -> Self:
+    def from_file(cls, config: dict[str, Any], ensemble: Ensemble) -> Self:
+        """The estimator that `save` described, around its ensemble."""
         model = cls(**{name: restore(value) for name, value in config["parameters"].items()})
         fitted = dict(config["fitted"])
         if "feature_names_in_" in fitted:
@@ -385,39 +386,3 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
 def _joined(parts: Iterator[torch.Tensor]) -> np.ndarray:
     joined: np.ndarray = np.concatenate([part.cpu().numpy() for part in parts])
     return joined
-
-
-_KINDS: dict[str, type[_DeepEnsemble]] = {each.__name__: each for each in (DeepEnsembleRegressor, DeepEnsembleClassifier)}
-
-
-def load(
-    path: str | os.PathLike[str],
-    *,
-    network: NetworkFactory | None = None,
-    head: HeadFunction | None = None,
-    device: str | torch.device = "auto",
-) -> Any:
-    """The model in a folder that `save` wrote: an estimator, or an `Ensemble`.
-
-    Arguments:
-        path: the folder.
-        network: the factory, if the model was built from your own module.
-        head: the head, if it was your own.
-        device: where to put it.
-    """
-    config, tensors = read_model(path)
-    kind = config.get("kind")
-    if kind != "Ensemble" and kind not in _KINDS:
-        raise ModelFileError(f"{path} holds a {kind!r}, which this version does not know")
-    target = Recipe(device=device).torch_device()
-    factory: Any = network
-    if kind != "Ensemble" and network is not None:
-        shell = _KINDS[kind](network=network)
-        outputs = config["ensemble"]["n_outputs"]
-        factory = shell._factory(config["fitted"]["n_features_in_"], outputs, n_rows=0)
-    ensemble = Ensemble.from_file(config["ensemble"], tensors, factory, head, target)
-    if kind == "Ensemble":
-        return ensemble
-    model = _KINDS[kind]._from_file(config, ensemble)
-    given = {"network": network, "head": head}
-    return model.set_params(**{name: value for name, value in given.items() if value is not None})

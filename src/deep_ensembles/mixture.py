@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Normal
 from torch.distributions.constraints import Constraint
 
+from deep_ensembles._distributions import exact_cdf, exact_icdf, indexed, invert, marginal, parameters_of, rebuilt
+
 # Knots, in standard deviations of a component, between which densities are integrated piece by piece.
 _KNOTS = (-40.0, -15.0, -8.5, -6.0, -4.5, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.5, 6.0, 8.5, 15.0, 40.0)
 _NODES = 10
 _CHUNK_ELEMENTS = 4_000_000
-_MAX_ITERATIONS = 200
 
 
 class Mixture(Distribution):
@@ -49,7 +50,7 @@ class Mixture(Distribution):
         if not components.batch_shape:
             raise ValueError("`components` must have a batch shape [member, ...], got an empty one")
         n_members = components.batch_shape[0]
-        parameter = next(iter(_parameters(components).values()))
+        parameter = next(iter(parameters_of(components).values()))
         if weights is None:
             weights = parameter.new_full((n_members,), 1.0 / n_members)
         weights = torch.as_tensor(weights, dtype=parameter.dtype, device=parameter.device)
@@ -60,7 +61,7 @@ class Mixture(Distribution):
         super().__init__(components.batch_shape[1:], components.event_shape, validate_args=False)
 
     def __repr__(self) -> str:
-        kind = type(_marginal(self.components)).__name__
+        kind = type(marginal(self.components)).__name__
         return f"Mixture({self.n_members} × {kind}, batch={list(self.batch_shape)}, event={list(self.event_shape)})"
 
     @property
@@ -87,11 +88,11 @@ class Mixture(Distribution):
             padded = parameter.reshape(members, *[1] * (len(new) - len(self.batch_shape)), *parameter.shape[1:])
             return padded.expand(members, *new, *own)
 
-        return Mixture(_rebuilt(self.components, widen), self.weights)
+        return Mixture(rebuilt(self.components, widen), self.weights)
 
     def member(self, index: int) -> Distribution:
         """The predictive distribution of one member."""
-        return _indexed(self.components, index)
+        return indexed(self.components, index)
 
     def __getitem__(self, rows: Any) -> Mixture:
         """The mixture for some rows: indexes the batch (never classes or targets), keeps all members."""
@@ -100,7 +101,7 @@ class Mixture(Distribution):
         def pick(parameter: Tensor) -> Tensor:
             return parameter.reshape(self.n_members, -1, *self._event_of(parameter))[:, places]
 
-        return Mixture(_rebuilt(self.components, pick), self.weights)
+        return Mixture(rebuilt(self.components, pick), self.weights)
 
     # -- densities ------------------------------------------------------------------------------------------------
 
@@ -113,20 +114,20 @@ class Mixture(Distribution):
     def cdf(self, value: Tensor) -> Tensor:
         """Exact distribution function of each target."""
         event = len(self.event_shape)
-        return self._average(_cdf(_marginal(self.components), self._per_member(value, event)), event)
+        return self._average(exact_cdf(marginal(self.components), self._per_member(value, event)), event)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Exact quantiles of each target, by a safeguarded Newton iteration between the members' own quantiles."""
-        marginal = _marginal(self.components)
+        single = marginal(self.components)
         value = torch.as_tensor(value, dtype=self.weights.dtype, device=self.weights.device)
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
         value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape))
-        quantiles = _icdf(marginal, self._per_member(value, len(self.event_shape)))
+        quantiles = exact_icdf(single, self._per_member(value, len(self.event_shape)))
         dim = self._member_dim(len(self.event_shape))
-        if not bool(_marginal(self.components).variance.any()):
+        if not bool(marginal(self.components).variance.any()):
             return self._step_quantile(quantiles, value, dim)
-        return _invert(self.cdf, self._density, value, quantiles.amin(dim), quantiles.amax(dim))
+        return invert(self.cdf, self._density, value, quantiles.amin(dim), quantiles.amax(dim))
 
     def _step_quantile(self, points: Tensor, value: Tensor, dim: int) -> Tensor:
         """The smallest member's point that reaches the wanted share, where members predict points."""
@@ -137,7 +138,7 @@ class Mixture(Distribution):
 
     def _density(self, value: Tensor) -> Tensor:
         event = len(self.event_shape)
-        return self._average(_marginal(self.components).log_prob(self._per_member(value, event)).exp(), event)
+        return self._average(marginal(self.components).log_prob(self._per_member(value, event)).exp(), event)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Pick a member for each draw, then draw from it."""
@@ -240,10 +241,10 @@ class Mixture(Distribution):
         shape = self.components.batch_shape
         if 0 in shape:
             return self.weights.new_zeros(shape)
-        flat = _rebuilt(self.components, lambda parameter: parameter.expand(shape).reshape(self.n_members, -1))
+        flat = rebuilt(self.components, lambda parameter: parameter.expand(shape).reshape(self.n_members, -1))
         step = max(1, _CHUNK_ELEMENTS // (_NODES * len(_KNOTS) * self.n_members**2))
         chunks = [slice(i, i + step) for i in range(0, flat.batch_shape[1], step)]
-        parts = [self._integrate(_indexed(flat, (slice(None), rows))) for rows in chunks]
+        parts = [self._integrate(indexed(flat, (slice(None), rows))) for rows in chunks]
         return torch.cat(parts, dim=1).reshape(shape)
 
     def _integrate(self, components: Distribution) -> Tensor:
@@ -288,71 +289,6 @@ def concatenated(mixtures: Sequence[Mixture]) -> Mixture:
     first = mixtures[0]
     if any(not torch.equal(mixture.weights, first.weights) for mixture in mixtures):
         raise ValueError("`mixtures` must have the same member weights to be joined")
-    parts = [_parameters(mixture.components) for mixture in mixtures]
+    parts = [parameters_of(mixture.components) for mixture in mixtures]
     joined = iter([torch.cat([part[name] for part in parts], dim=1) for name in parts[0]])
-    return Mixture(_rebuilt(first.components, lambda _: next(joined)), first.weights)
-
-
-def _marginal(distribution: Distribution) -> Distribution:
-    return distribution.base_dist if isinstance(distribution, Independent) else distribution
-
-
-def _cdf(distribution: Distribution, value: Tensor) -> Tensor:
-    """The distribution function; for a normal without the cancellation that torch's own has far below the mean."""
-    if isinstance(distribution, Normal):
-        return torch.special.ndtr((value - distribution.loc) / distribution.scale)
-    return distribution.cdf(value)
-
-
-def _icdf(distribution: Distribution, value: Tensor) -> Tensor:
-    """The quantile function, as exact in the tails."""
-    if isinstance(distribution, Normal):
-        return distribution.loc + distribution.scale * torch.special.ndtri(value)
-    return distribution.icdf(value)
-
-
-def _parameters(distribution: Distribution) -> dict[str, Tensor]:
-    """The constructor arguments of a torch distribution, one form where torch accepts two (logits, not probs)."""
-    inner = _marginal(distribution)
-    names = [name for name in inner.arg_constraints if name != "probs" or "logits" not in inner.arg_constraints]
-    return {name: getattr(inner, name) for name in names}
-
-
-def _rebuilt(distribution: Distribution, change: Callable[[Tensor], Tensor]) -> Distribution:
-    """The same kind of distribution with every parameter changed alike."""
-    inner = _marginal(distribution)
-    kind: Callable[..., Distribution] = type(inner)
-    changed = kind(**{k: change(v) for k, v in _parameters(distribution).items()}, validate_args=False)
-    if isinstance(distribution, Independent):
-        return Independent(changed, distribution.reinterpreted_batch_ndims, validate_args=False)
-    return changed
-
-
-def _indexed(distribution: Distribution, index: Any) -> Distribution:
-    """Index the batch dimensions of a distribution."""
-    return _rebuilt(distribution, lambda parameter: parameter[index])
-
-
-def _invert(
-    cdf: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], target: Tensor, low: Tensor, high: Tensor
-) -> Tensor:
-    """Solve cdf(x) = target with low ≤ x ≤ high: Newton steps, halving the bracket wherever one would leave it."""
-    low, high = low.clone(), high.clone()
-    tolerance = torch.finfo(low.dtype).eps / 2
-    point = torch.where(low == high, low, low + (high - low) / 2)
-    for _ in range(_MAX_ITERATIONS):
-        excess = cdf(point) - target
-        low = torch.where(excess < 0, point, low)
-        high = torch.where(excess >= 0, point, high)
-        try:
-            newton = point - excess / density(point)
-        except NotImplementedError:
-            newton = torch.full_like(point, math.nan)
-        middle = torch.where(low == high, low, low + (high - low) / 2)
-        proposal = torch.where((newton > low) & (newton < high), newton, middle)
-        settled = (excess == 0) | ((proposal - point).abs() <= tolerance * point.abs()) | (high <= low)
-        proposal = torch.where(settled, point, proposal)
-        if bool((settled | (proposal == point)).all()):
-            break
-        point = proposal
-    return point
+    return Mixture(rebuilt(first.components, lambda _: next(joined)), first.weights)

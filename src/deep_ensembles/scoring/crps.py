@@ -8,8 +8,9 @@ import math
 import torch
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution, Normal
 
+from deep_ensembles._distributions import marginal
 from deep_ensembles.heads import Delta
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.scoring._base import over_targets, require_numbers
@@ -35,8 +36,7 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
     require_numbers("crps", distribution)
     if isinstance(distribution, Mixture):
         return over_targets(distribution, _of_mixture(distribution, target))
-    marginal = distribution.base_dist if isinstance(distribution, Independent) else distribution
-    return over_targets(distribution, _of_single(marginal, target))
+    return over_targets(distribution, _of_single(marginal(distribution), target))
 
 
 def _of_single(distribution: Distribution, target: Tensor) -> Tensor:
@@ -49,11 +49,10 @@ def _of_single(distribution: Distribution, target: Tensor) -> Tensor:
 
 
 def _of_mixture(mixture: Mixture, target: Tensor) -> Tensor:
-    components = mixture.components
-    marginal = components.base_dist if isinstance(components, Independent) else components
-    if not isinstance(marginal, (Normal, Delta)):
-        return _of_single(marginal, target) if mixture.n_members == 1 else _by_quadrature(mixture, target)
-    means, variances = marginal.mean, marginal.variance
+    components = marginal(mixture.components)
+    if not isinstance(components, (Normal, Delta)):
+        return _by_quadrature(mixture, target)
+    means, variances = components.mean, components.variance
     weights = mixture.weights
     score = torch.zeros_like(target - means[0])
     for m in range(mixture.n_members):

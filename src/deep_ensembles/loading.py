@@ -1,0 +1,51 @@
+"""Models from files: whatever kind was saved comes back."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor, NetworkFactory
+from deep_ensembles.heads import HeadFunction
+from deep_ensembles.model_files import ModelFileError, read_model
+from deep_ensembles.runs import Recipe
+
+_KINDS: dict[str, type[DeepEnsembleRegressor] | type[DeepEnsembleClassifier]] = {
+    each.__name__: each for each in (DeepEnsembleRegressor, DeepEnsembleClassifier)
+}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    network: NetworkFactory | None = None,
+    head: HeadFunction | None = None,
+    device: str | torch.device = "auto",
+) -> Any:
+    """The model in a folder that `save` wrote: an estimator, or an `Ensemble`.
+
+    Arguments:
+        path: the folder.
+        network: the factory, if the model was built from your own module.
+        head: the head, if it was your own.
+        device: where to put it.
+    """
+    config, tensors = read_model(path)
+    kind = config.get("kind")
+    if kind != "Ensemble" and kind not in _KINDS:
+        raise ModelFileError(f"{path} holds a {kind!r}, which this version does not know")
+    target = Recipe(device=device).torch_device()
+    factory: Any = network
+    if kind != "Ensemble" and network is not None:
+        shell = _KINDS[kind](network=network)
+        outputs = config["ensemble"]["n_outputs"]
+        factory = shell.network_factory(config["fitted"]["n_features_in_"], outputs, n_rows=0)
+    ensemble = Ensemble.from_file(config["ensemble"], tensors, factory, head, target)
+    if kind == "Ensemble":
+        return ensemble
+    model = _KINDS[kind].from_file(config, ensemble)
+    given = {"network": network, "head": head}
+    return model.set_params(**{name: value for name, value in given.items() if value is not None})
