@@ -101,6 +101,17 @@ def test_an_ensemble_of_the_users_own_module(tmp_path: Path) -> None:
         load(tmp_path / "model", network=lambda: nn.Sequential(Own(), nn.Linear(2, 2)))
 
 
+def test_another_network_of_the_same_shapes_is_refused(tmp_path: Path) -> None:
+    def network(activation: type[nn.Module]) -> Any:
+        return lambda: nn.Sequential(nn.Linear(3, 4), activation(), nn.Linear(4, 2))
+
+    fit_ensemble(network(nn.ReLU), X, Y, n_members=2, max_epochs=1).save(tmp_path / "model")
+    for other in (nn.Tanh, nn.ELU):
+        with pytest.raises(ModelFileError, match=r"not the one that was trained|does not fit"):
+            load(tmp_path / "model", network=network(other))
+    load(tmp_path / "model", network=network(nn.ReLU))
+
+
 def test_an_estimator_with_the_users_own_parts(tmp_path: Path) -> None:
     model = regressor(network=lambda: Own(), scoring_rule=lambda d, t: log_score(d, t))
     model.save(tmp_path / "model")

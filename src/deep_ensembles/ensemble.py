@@ -162,6 +162,7 @@ class Ensemble:
             "seeds": [str(seed) for seed in self.seeds],
             "head": describe(self.head),
             "network": self.network,
+            "architecture": repr(self.members.modules[0]),
             "feature_shape": list(self.feature_shape),
             "n_outputs": self.n_outputs,
         }
@@ -192,6 +193,9 @@ class Ensemble:
             members = rebuild(build, seeds, config["members"], parts["parameter."], parts["buffer."], example)
         except ValueError as error:
             raise ModelFileError(str(error)) from error
+        built = repr(members.modules[0])
+        if network is not None and built != config["architecture"]:
+            raise ModelFileError(f"the network is not the one that was trained, {config['architecture']}, but {built}")
         return cls(
             members=members.to(device),
             head=head,

@@ -63,6 +63,8 @@ def rebuild(
         shapes = [{name: tuple(t.shape) for name, t in wanted.items()}, {n: tuple(t.shape[1:]) for n, t in stored.items()}]
         if shapes[0] != shapes[1]:
             raise ValueError(f"the network does not fit the model: its {what} are {shapes[0]}, the model's {shapes[1]}")
+    if kind == Plain.kind and not is_plain(modules[0]):
+        raise ValueError(f"the network does not fit the model: it is no plain perceptron, but {modules[0]}")
     return kinds[kind](modules, parameters, buffers)
 
 
