@@ -53,18 +53,20 @@ class Filter:
 
         Returns the summed log-evidence of each run.
         """
-        evidence = targets.new_zeros(targets.shape[1])
-        for n, steps in groupby(range(len(targets)), active.__getitem__):
-            state = _Active(*(part[:n] for part in (self.hidden, self.output, self.noise, self._steps)))
-            for step in steps:
-                evidence[:n] += state.learn(inputs[step, :n], targets[step, :n])
+        evidence, first = targets.new_zeros(targets.shape[1]), 0
+        for n, steps in groupby(active):
+            part = slice(first, first + len(list(steps)))
+            state = _Active(*(each[:n] for each in (self.hidden, self.output, self.noise, self._steps)))
+            examples = zip(inputs[part, :n].unbind(), targets[part, :n].unbind(), strict=True)
+            evidence[:n] += torch.stack([state.learn(x, y) for x, y in examples]).sum(0)
+            first = part.stop
         return evidence
 
     def refine_prior(self) -> None:
         """Take each weight's prior factor out, match it anew, and put it back: one sweep of expectation propagation.
 
-        All weights are refined together, each against the prior without its own factor. What the weight itself gets is
-        exactly a normal factor with the mean of the prior's variance.
+        All weights are refined together, each against the prior without its own factor, where the paper goes from weight
+        to weight; both settle at the same point. The weight itself gets a normal factor with the prior's mean variance.
         """
         mean, variance = (torch.cat([self.hidden[:, i].flatten(1), self.output[:, i]], dim=1) for i in range(2))
         cavity = 1 / (1 / variance - self._site_precision)
@@ -101,8 +103,8 @@ class _Active(NamedTuple):
         hidden = rectified(Moments(*(x @ self.hidden).squeeze(2).unbind(1)))
         inputs, weights = activations(hidden.moments), Moments(*self.output.unbind(1))
         predicted = output_moments(weights, inputs)
-        residual = y - predicted.mean.unsqueeze(-1)
-        total = total_variances(predicted.variance.unsqueeze(-1), self.noise)
+        residual = y - predicted.mean
+        total = total_variances(predicted.variance, self.noise)
         to_weights, to_inputs = output_gradient(weights, inputs, evidence_gradient(residual, total))
         to_hidden = hidden.backward(Moments(to_inputs.mean[:, :-1], to_inputs.variance[:, :-1]))
         _move(self.hidden, torch.mul(_relative_steps(to_hidden).unsqueeze(2), x.mT, out=self.steps))
@@ -122,7 +124,7 @@ def _move(weights: Tensor, steps: Tensor) -> None:
     mean, variance = weights.unbind(1)
     steps = steps.mul_(variance.unsqueeze(1))
     change, shrink = steps.unbind(1)
-    if not bool(shrink.amax() < _GREATEST_SHRINK):
+    if not float(shrink.amax()) < _GREATEST_SHRINK:
         valid = (shrink < _GREATEST_SHRINK) & shrink.isfinite() & change.isfinite()
         change, shrink = torch.where(valid, change, 0.0), torch.where(valid, shrink, 0.0)
     mean.add_(change)

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-# Below this many standard deviations the rectifier lets through less than 1e-197 of the scale.
-_LEAST_RATIO = -30.0
+# Below this many standard deviations the rectifier lets through less than 1e-89 of the scale; squares do not underflow yet.
+_LEAST_RATIO = -20.0
 # About 1 for an example that does not surprise; far below, the matched shape and rate would overflow.
 _LEAST_EXCESS = 1e-9
 # Z, Z₁ and Z₂ have the precision's gamma shape raised by 0, 1 and 2: the mean of 1/precision is rate / (shape − 1, 0, + 1).
@@ -83,10 +83,10 @@ def activations(hidden: Moments) -> Moments:
 
 def output_moments(weights: Moments, inputs: Moments) -> Moments:
     r"""Moments of $\sum_i w_i a_i$ for independent $w_i, a_i$: $\sum \bar w\bar a$ and
-    $\sum v_w(\bar a^2 + v_a) + \bar w^2 v_a$; both `[..., hidden + 1]` → `[...]`."""
+    $\sum v_w(\bar a^2 + v_a) + \bar w^2 v_a$; both `[..., hidden + 1]` → `[..., 1]`."""
     second = torch.addcmul(inputs.variance, inputs.mean, inputs.mean)
     variances = (weights.variance * second).addcmul_(weights.mean.square(), inputs.variance)
-    return Moments((weights.mean * inputs.mean).sum(-1), variances.sum(-1))
+    return Moments((weights.mean * inputs.mean).sum(-1, keepdim=True), variances.sum(-1, keepdim=True))
 
 
 def output_gradient(weights: Moments, inputs: Moments, by: Moments) -> tuple[Moments, Moments]:

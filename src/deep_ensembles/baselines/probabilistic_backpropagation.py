@@ -62,7 +62,7 @@ class Posterior:
         seen = features(self.standardization.inputs(inputs.unsqueeze(0), torch.float64), self.hidden.shape[-1])
         hidden = rectified(LayerMoments(*(seen @ self.hidden).unbind(1))).moments
         weights = LayerMoments(*self.output.unsqueeze(1).unbind(2))
-        mean, variance = output_moments(weights, activations(hidden))
+        mean, variance = (moment.squeeze(-1) for moment in output_moments(weights, activations(hidden)))
         variance = variance + (self.noise[:, 1] / (self.noise[:, 0] - 1)).unsqueeze(1)
         shift, scale = self.standardization.target_shift, self.standardization.target_scale
         assert shift is not None
