@@ -1,0 +1,133 @@
+"""What probabilistic backpropagation computes with: moments of layers, the evidence of an example, its derivatives.
+
+A linear layer of n inputs divides by √(n + 1), and its bias is the weight of one more input, fixed at 1. The rectifier is
+positively homogeneous, so the output layer's √(hidden + 1) divides the inputs of the hidden layer already: `features`
+holds both, and everything behind them is free of constants.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+# Below this many standard deviations the rectifier lets through less than 1e-89 of the scale; squares do not underflow yet.
+_LEAST_RATIO = -20.0
+# About 1 for an example that does not surprise; far below, the matched shape and rate would overflow.
+_LEAST_EXCESS = 1e-9
+# Z, Z₁ and Z₂ have the precision's gamma shape raised by 0, 1 and 2: the mean of 1/precision is rate / (shape − 1, 0, + 1).
+_RAISED = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
+
+
+class Moments(NamedTuple):
+    """Means and variances of independent variables, of the same shape; or derivatives by them."""
+
+    mean: Tensor
+    variance: Tensor
+
+
+class Rectified(NamedTuple):
+    """Moments of max(0, z) for a normal z, and what their derivatives need."""
+
+    moments: Moments
+    deviation: Tensor
+    cdf: Tensor
+    pdf: Tensor
+    ratio: Tensor
+
+    def backward(self, by: Moments) -> Moments:
+        r"""Derivatives by the mean and variance of z, from those by the mean and variance of max(0, z).
+
+        $\partial(\bar a, v_a)/\partial m = (\Phi,\ 2\bar a(1-\Phi))$ and
+        $\partial(\bar a, v_a)/\partial v = (\phi/2\sqrt v,\ \Phi - u\phi)$.
+        """
+        doubled = (by.variance * self.moments.mean).mul_(2)
+        by_mean = torch.addcmul(doubled, self.cdf, by.mean - doubled)
+        by_variance = (by.mean * self.pdf).div_(self.deviation).mul_(0.5)
+        by_variance.addcmul_(by.variance, torch.addcmul(self.cdf, self.ratio, self.pdf, value=-1))
+        return Moments(by_mean, by_variance)
+
+
+def rectified(z: Moments) -> Rectified:
+    r"""The rectifier's moments: with $\alpha = m/\sqrt v$ and $u(\alpha) = \alpha\Phi(\alpha) + \phi(\alpha)$,
+
+    $\bar a = \sqrt v\, u(\alpha)$ and $v_a = v\,(\Phi(\alpha) - u(\alpha)\,u(-\alpha))$; note $u(-\alpha) = u(\alpha) -
+    \alpha$. These are the paper's moments rearranged so that there is no quotient φ/Φ, which is 0/0 for very negative α.
+    """
+    deviation = z.variance.sqrt()
+    alpha = (z.mean / deviation).clamp_min_(_LEAST_RATIO)
+    scaled = alpha * -math.sqrt(0.5)
+    cdf = torch.erfc(scaled).mul_(0.5)
+    pdf = scaled.square_().neg_().exp_().mul_(1 / math.sqrt(2 * math.pi))
+    ratio = torch.addcmul(pdf, alpha, cdf)
+    share = torch.addcmul(cdf, ratio, ratio - alpha, value=-1).clamp_min_(0)
+    return Rectified(Moments(deviation * ratio, z.variance * share), deviation, cdf, pdf, ratio)
+
+
+def features(standardized: Tensor, n_hidden: int) -> Tensor:
+    """Inputs and the bias' 1, scaled for both layers, and their squares: `[..., row, input]` → `[..., 2, row, input + 1]`,
+    which times the hidden weights' means and variances are the hidden layer's means and variances."""
+    padded = pad(standardized, (0, 1), value=1.0)
+    scaled = padded / math.sqrt(padded.shape[-1] * (n_hidden + 1))
+    return torch.stack([scaled, scaled.square()], dim=-3)
+
+
+def activations(hidden: Moments) -> Moments:
+    """The hidden units and, last, the constant that carries the output's bias."""
+    constant = 1 / math.sqrt(hidden.mean.shape[-1] + 1)
+    return Moments(pad(hidden.mean, (0, 1), value=constant), pad(hidden.variance, (0, 1)))
+
+
+def output_moments(weights: Moments, inputs: Moments) -> Moments:
+    r"""Moments of $\sum_i w_i a_i$ for independent $w_i, a_i$: $\sum \bar w\bar a$ and
+    $\sum v_w(\bar a^2 + v_a) + \bar w^2 v_a$; both `[..., hidden + 1]` → `[..., 1]`."""
+    second = torch.addcmul(inputs.variance, inputs.mean, inputs.mean)
+    variances = (weights.variance * second).addcmul_(weights.mean.square(), inputs.variance)
+    return Moments((weights.mean * inputs.mean).sum(-1, keepdim=True), variances.sum(-1, keepdim=True))
+
+
+def output_gradient(weights: Moments, inputs: Moments, by: Moments) -> tuple[Moments, Moments]:
+    """Derivatives by weights and by inputs of `output_moments`, from those by its results `[..., 1]`."""
+    twice = by.variance * 2
+    by_weights = Moments(
+        (by.mean * inputs.mean).addcmul_(twice * inputs.variance, weights.mean),
+        torch.addcmul(inputs.variance, inputs.mean, inputs.mean).mul_(by.variance),
+    )
+    by_inputs = Moments(
+        (by.mean * weights.mean).addcmul_(twice * inputs.mean, weights.variance),
+        torch.addcmul(weights.variance, weights.mean, weights.mean).mul_(by.variance),
+    )
+    return by_weights, by_inputs
+
+
+def total_variances(variance: Tensor, gamma: Tensor) -> Tensor:
+    """Variances under which Z, Z₁ and Z₂ are computed, `[..., 3]`: of a normal variable `[..., 1]`, and of noise whose
+    precision has a gamma distribution, shape and rate `[..., 2]`. The Student-t distribution this makes is taken as the
+    normal distribution of the same variance."""
+    return (gamma[..., 1:] / (gamma[..., :1] + _RAISED)).add_(variance)
+
+
+def log_evidence(residual: Tensor, total: Tensor) -> Tensor:
+    """log Z, log Z₁, log Z₂ `[..., 3]` of a residual `[..., 1]`, but for a constant."""
+    return (residual.square() / total).add_(total.log()).mul_(-0.5)
+
+
+def evidence_gradient(residual: Tensor, total: Tensor) -> Moments:
+    """Derivatives of log Z by the predicted mean and variance, `[..., 1]` each."""
+    inverse = total[..., :1].reciprocal()
+    by_mean = inverse * residual
+    return Moments(by_mean, by_mean.square().sub_(inverse).mul_(0.5))
+
+
+def matched_gamma(gamma: Tensor, log_z: Tensor) -> Tensor:
+    r"""The gamma distribution with the moments of the posterior: $\alpha' = [Z Z_2 Z_1^{-2}(\alpha+1)/\alpha - 1]^{-1}$,
+    $\beta' = [Z_2 Z_1^{-1}(\alpha+1)/\beta - Z_1 Z^{-1}\alpha/\beta]^{-1}$; as it was where that is none with α' > 1."""
+    growth = (log_z[..., 1:] - log_z[..., :-1]).exp_()
+    shape, rate = gamma[..., :1], gamma[..., 1:]
+    first = growth[..., :1] * shape
+    excess = growth[..., 1:] * (shape + 1) - first
+    matched = torch.cat([first, rate], dim=-1).div_(excess)
+    return torch.where((excess > _LEAST_EXCESS) & (first > excess), matched, gamma)
