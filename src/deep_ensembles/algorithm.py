@@ -32,6 +32,11 @@ class Algorithm:
         """Whether the perturbation draws random numbers."""
         return self.perturbation is not None and getattr(self.perturbation, "uses_randomness", True)
 
+    def uses_autograd(self, members: Members) -> bool:
+        """Whether anything in a step differentiates automatically; a user's own perturbation may."""
+        perturbs = self.perturbation is not None and getattr(self.perturbation, "uses_autograd", True)
+        return members.uses_autograd or self.criterion.uses_autograd or perturbs
+
     def gradient(
         self,
         members: Members,

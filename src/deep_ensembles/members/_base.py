@@ -40,6 +40,7 @@ class Members(ABC):
     """
 
     kind: ClassVar[str]
+    uses_autograd: ClassVar[bool] = True
 
     def __init__(self, modules: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]):
         self.modules = list(modules)

@@ -53,6 +53,7 @@ class Plain(Members):
     """About four times less time per step than automatic differentiation on small networks, where overhead rules."""
 
     kind: ClassVar[str] = "plain"
+    uses_autograd: ClassVar[bool] = False
 
     def _bind(self, parameters: dict[str, Tensor]) -> None:
         layers = list(self.modules[0].named_children())

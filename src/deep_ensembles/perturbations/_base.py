@@ -23,8 +23,8 @@ class Loss(Protocol):
 class Perturbation(Protocol):
     """Moves inputs by at most ε times the scale of each input dimension.
 
-    One that never looks at the gradient may say so with `uses_gradient = False`, one that draws no random numbers with
-    `uses_randomness = False`; either saves time.
+    One may say `uses_gradient = False` if it never looks at the gradient, `uses_randomness = False` if it draws no random
+    numbers, `uses_autograd = False` if it takes gradients only by `input_gradient`; each saves time.
     """
 
     def __call__(self, loss: Loss, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:

@@ -31,6 +31,7 @@ class RandomSign:
 
     epsilon: float = 0.01
     uses_gradient: ClassVar[bool] = False
+    uses_autograd: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
