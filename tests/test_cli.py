@@ -34,3 +34,13 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (tmp_path / "out" / "demo.png").stat().st_size > 20_000
     assert load(tmp_path / "out" / "diabetes-model").predict([[0.0] * 10]).shape == (1,)
     assert load(tmp_path / "out" / "digits-model").predict([[0.0] * 64]).shape == (1,)
+
+
+def test_what_a_user_can_mend_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "out" / "diabetes-model").mkdir(parents=True)
+    (tmp_path / "out" / "diabetes-model" / "notes.txt").write_text("mine")
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "out")])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert "not a model folder" in result.stderr
+    assert "Traceback" not in result.output

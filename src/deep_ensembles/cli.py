@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -43,7 +44,8 @@ def demo(
 
     Example: deep-ensembles demo --out demo
     """
-    shown = _module("demo").run_demo(out, seed)
+    with _one_sentence():
+        shown = _module("demo").run_demo(out, seed)
     for each in shown.tables:
         _print_table(each.columns, each.rows, each.title)
     print(f"picture  {shown.picture}")
@@ -72,13 +74,11 @@ def data_fetch(
 
     Example: deep-ensembles data fetch concrete yacht
     """
-    try:
+    with _one_sentence():
         datasets, fetching = _module("datasets"), _module("datasets._fetch")
         home, wanted = datasets.data_home(), [datasets.card(name) for name in names]
         for card in wanted:
             print(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")
-    except (ImportError, OSError, ValueError) as error:
-        _fail(error)
 
 
 def _about(card: Any, home: Path) -> tuple[str, ...]:
@@ -94,7 +94,11 @@ def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: s
     console.print(table)
 
 
-def _fail(error: Exception) -> NoReturn:
-    """One sentence for what the user can mend, and exit code 1."""
-    print(f"error: {error}", file=sys.stderr)
-    raise typer.Exit(1)
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """What the user can mend is said in one sentence, with exit code 1."""
+    try:
+        yield
+    except (ImportError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
