@@ -104,7 +104,7 @@ def _origin(name: str) -> str:
 
 
 def _licence(name: str) -> str:
-    return "CC BY 4.0" if name == YEAR else "the archive's for the data; CC BY-NC 4.0 for the repository of the splits"
+    return "the archive's" if name == YEAR else "the archive's for the data; CC BY-NC 4.0 for the repository of the splits"
 
 
 def _card(name: str) -> Card:
