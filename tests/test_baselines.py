@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from deep_ensembles import FastGradientSign
+from deep_ensembles import DeepEnsembleRegressor, FastGradientSign
 from deep_ensembles.baselines import MCDropout, mse_ensemble, single_network
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 
@@ -25,9 +25,12 @@ def test_scikit_learn_checks(estimator, check) -> None:  # type: ignore[no-untyp
 
 def test_single_network_is_the_first_member() -> None:
     X, y = data()
-    single = single_network(max_epochs=5, random_state=0, perturbation=FastGradientSign(0.01)).fit(X, y)
-    assert single.predict_distribution(X).n_members == 1
-    assert (single.predict_distribution(X).epistemic == 0).all()
+    settings = {"max_epochs": 5, "random_state": 0, "perturbation": FastGradientSign(0.01)}
+    alone = single_network(**settings).fit(X, y).predict_distribution(X)
+    first = DeepEnsembleRegressor(3, **settings).fit(X, y).ensemble_.subset(1)(X)
+    np.testing.assert_allclose(alone.mean, first.mean, rtol=1e-5)
+    np.testing.assert_allclose(alone.variance, first.variance, rtol=1e-4)
+    assert (alone.epistemic == 0).all()
 
 
 def test_mse_ensemble_has_no_noise_and_is_overconfident() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from deep_ensembles import Ensemble, Point, fit_ensemble, mlp, squared_error
+from deep_ensembles import Bootstrap, Ensemble, Point, fit_ensemble, mlp, squared_error
 
 X = torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
 Y = X[:, 0] * 3 + 10
@@ -47,8 +47,6 @@ def test_drawing_with_dropout(ensemble: Ensemble) -> None:
 
 def test_draws_are_in_the_units_of_each_member() -> None:
     """Members standardised by rows of their own: draws of a member without dropout are its prediction."""
-    from deep_ensembles import Bootstrap
-
     plain = fit_ensemble(
         partial(mlp, 3, 1), X, Y, head=Point(), scoring_rule=squared_error, resampling=Bootstrap(), n_members=2,
         max_epochs=5, random_state=0,

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from deep_ensembles import Checkpoint, FastGradientSign, fit_ensemble, mlp
+from deep_ensembles.checkpoint import CheckpointWriter
 
 SCRIPT = """
 import sys, torch
@@ -62,7 +63,6 @@ def test_killed_twenty_times_at_random_moments(tmp_path: Path) -> None:
         while not run(checkpoint, model, generator.uniform(0.3, 1.0) * whole):
             kills += 1
         assert tensors(model) == tensors(tmp_path / "calm")
-        assert list(tmp_path.glob(".*.tmp")) == [] or kills > 0
 
 
 NETWORK = partial(mlp, 3, 2, (16,), dropout=0.2)
@@ -87,8 +87,6 @@ def test_resuming_gives_the_same_bits(at: int, tmp_path: Path, monkeypatch: pyte
     }  # fmt: skip
     calm = fit_ensemble(NETWORK, *data(), **settings)
     checkpoint = Checkpoint(tmp_path / "state", every_seconds=0.0)
-    from deep_ensembles.checkpoint import CheckpointWriter
-
     write, written = CheckpointWriter.write, []
 
     def interrupting(self: CheckpointWriter, *args: object) -> None:

@@ -30,7 +30,7 @@ from deep_ensembles.criterion import Criterion
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.members import Looped
 from deep_ensembles.rows import InMemory
-from deep_ensembles.runs import Recipe, Run
+from deep_ensembles.runs import Recipe, Run, plan_runs
 from deep_ensembles.training import train
 
 NETWORK = partial(mlp, 3, 2, (16,))
@@ -184,11 +184,18 @@ def test_early_stopping_keeps_each_members_best_epoch() -> None:
 
 
 def test_held_out_rows_are_not_trained_on() -> None:
-    """A target that is huge on held-out rows alone must not move the standardisation."""
-    from deep_ensembles.runs import plan_runs
-
+    """Neither by the networks nor by the standardisation; and each class gives its share."""
+    x, y = data(100)
+    recipe = Recipe(early_stopping=True, validation_fraction=0.2, max_epochs=1)
+    ensemble = fit_ensemble(
+        NETWORK, x, y, n_members=4, early_stopping=True, validation_fraction=0.2, max_epochs=1, random_state=0
+    )
+    for run, shift in zip(
+        plan_runs(np.arange(100), run_seeds(0, 4), recipe), ensemble.standardization.target_shift, strict=True
+    ):
+        assert float(shift) == pytest.approx(float(y[run.rows].double().mean()), abs=1e-12)
     classes = np.repeat([0, 1, 2], [50, 30, 20])
-    for run in plan_runs(np.arange(100), run_seeds(0, 4), Recipe(early_stopping=True, validation_fraction=0.2), classes):
+    for run in plan_runs(np.arange(100), run_seeds(0, 4), recipe, classes):
         assert len(np.intersect1d(run.rows, run.validation)) == 0
         assert len(run.rows) + len(run.validation) == 100
         assert np.abs(np.bincount(classes[run.validation], minlength=3) - [10, 6, 4]).max() <= 1
@@ -196,8 +203,6 @@ def test_held_out_rows_are_not_trained_on() -> None:
 
 @pytest.mark.parametrize(("resampling", "seen"), [(Bootstrap(), 0.632), (Subsample(0.5), 0.5), (None, 1.0)])
 def test_resampling(resampling: object, seen: float) -> None:
-    from deep_ensembles.runs import plan_runs
-
     runs = plan_runs(np.arange(2000), run_seeds(0, 3), Recipe(resampling=resampling))
     for run in runs:
         assert len(np.unique(run.rows)) / 2000 == pytest.approx(seen, abs=0.02)
@@ -229,8 +234,6 @@ def test_a_diverging_member_is_restarted_at_a_lower_rate() -> None:
 
 def test_a_member_that_keeps_diverging_stops_training_with_its_name_and_a_cure() -> None:
     x, y = data()
-    poisoned = y.clone()
-    poisoned[3] = 1e30
     with pytest.raises(TrainingDiverged, match=r"member 0 diverged in epoch 1 .*`learning_rate`.*`clip_norm`"):
         fit_ensemble(Explosive, x, y, n_members=2, learning_rate=1e20, max_epochs=4, random_state=0)
     with pytest.raises(TrainingDiverged, match="member"):

@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from deep_ensembles._checks import check_integer, check_number, require
+from deep_ensembles._files import write_atomically
 
 
 @dataclass(frozen=True)
@@ -90,17 +91,3 @@ def _checksum(tensors: Mapping[str, Tensor], facts: str) -> str:
     for name in sorted(tensors):
         digest.update(name.encode() + tensors[name].contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file beside its place, flush it to disk, then rename it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from deep_ensembles import __version__
+from deep_ensembles._files import write_atomically
 
 FORMAT = "deep-ensembles"
 FORMAT_VERSION = 1
@@ -39,8 +40,8 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     try:
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         content = save_tensors(stored)
-        _flush(beside / TENSORS, content)
-        _flush(beside / CONFIG, _sealed({**_header(content, stored), **config}).encode())
+        write_atomically(beside / TENSORS, content)
+        write_atomically(beside / CONFIG, _sealed({**_header(content, stored), **config}).encode())
         _swap(beside, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -107,13 +108,6 @@ def _replaceable(target: Path) -> bool:
         return False
     names = {entry.name for entry in target.iterdir()}
     return not names or (CONFIG in names and names <= {CONFIG, TENSORS})
-
-
-def _flush(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _swap(beside: Path, target: Path) -> None:

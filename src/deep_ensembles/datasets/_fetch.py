@@ -12,9 +12,7 @@ changes, here or where it is published, is noticed.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from deep_ensembles._files import write_atomically
 from deep_ensembles.datasets._dataset import Card, DatasetError, Original
 
 try:
@@ -103,9 +102,7 @@ def _read_sums(path: Path) -> dict[str, str]:
 
 
 def _write_sums(path: Path, sums: dict[str, str]) -> None:
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    beside.write_text("".join(f"{checksum}  {file}\n" for file, checksum in sorted(sums.items())))
-    os.replace(beside, path)
+    write_atomically(path, "".join(f"{checksum}  {file}\n" for file, checksum in sorted(sums.items())).encode())
 
 
 def _sha256(path: Path) -> str:

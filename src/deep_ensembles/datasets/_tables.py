@@ -6,8 +6,6 @@ A table in a data home is one `.npz` without pickle: `X` `[row, feature]`, `y` `
 
 from __future__ import annotations
 
-import os
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deep_ensembles._files import replacing
 from deep_ensembles.datasets._dataset import DatasetError, check_split, check_table, split_off
 
 _LINES_AT_ONCE = 20_000
@@ -96,16 +95,8 @@ def write_table(path: Path, table: Table) -> None:
     """Write the file of a data home, at once or not at all."""
     arrays: dict[str, Any] = {"X": table.inputs, "y": table.targets}
     arrays |= {f"test_index_{split}": test.astype(np.int32) for split, test in enumerate(table.tests)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, **arrays)
 
 
 def read_table(path: Path, dtype: str) -> Table:
