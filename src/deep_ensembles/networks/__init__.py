@@ -1,5 +1,8 @@
 """Networks: functions that build an `nn.Module`. One file per architecture."""
 
+from deep_ensembles.networks.convnet import convnet
+from deep_ensembles.networks.inception import inception
 from deep_ensembles.networks.mlp import mlp
+from deep_ensembles.networks.vgg import vgg
 
-__all__ = ["mlp"]
+__all__ = ["convnet", "inception", "mlp", "vgg"]
