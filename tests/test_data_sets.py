@@ -60,7 +60,7 @@ def test_an_unknown_name_lists_the_known_ones(get: Any, name: Any) -> None:
 
 def test_the_ten_sets() -> None:
     assert len(SETS) == 10
-    assert {each.name: each.splits for each in datasets.cards() if each.splits != 20} == {
+    assert {each.name: each.splits for each in datasets.cards() if each.splits != 20 and not each.shape} == {
         "toy_cubic": 1,
         "protein": 5,
         YEAR: 1,

@@ -28,6 +28,7 @@ class Purpose(IntEnum):
     RESAMPLING = 2
     VALIDATION = 3
     NOISE = 4
+    AUGMENTATION = 5
 
 
 def seed_sequence(random_state: RandomState) -> np.random.SeedSequence:

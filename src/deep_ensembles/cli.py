@@ -82,8 +82,10 @@ def data_fetch(
 
 
 def _about(card: Any, home: Path) -> tuple[str, ...]:
-    numbers = (str(card.rows), str(card.features), str(card.splits))
-    return (card.name, *numbers, "yes" if card.is_here(home) else "no", card.file or "made on the spot")
+    features = "×".join(map(str, card.shape)) or str(card.features)
+    here = "yes" if card.is_whole(home) else "part" if card.is_here(home) else "no"
+    where = f"{Path(card.file).parent}/" if card.shape else card.file or "made on the spot"
+    return card.name, str(card.rows), features, str(card.splits), here, where
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:

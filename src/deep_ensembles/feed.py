@@ -7,14 +7,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from deep_ensembles.rows import InMemory, Rows, Streamed, Survey, columns
+from deep_ensembles.rows import InMemory, Row, Rows, Streamed, Survey, columns
 from deep_ensembles.standardization import Standardization
+
+Draws: TypeAlias = Sequence[tuple[int, int]]
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20
@@ -52,8 +55,10 @@ class Feed(ABC):
         """The steps of so many runs, grouped into blocks that are read at once."""
 
     @abstractmethod
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]]) -> Iterator[Block]:
-        """The rows `index[run, row]`, block by block."""
+    def blocks(
+        self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]], draws: Draws | None = None
+    ) -> Iterator[Block]:
+        """The rows `index[run, row]`, block by block; in training, `draws` has each run's seed and epoch."""
 
     def relative(self, weights: Tensor, groups: Sequence[int]) -> Tensor:
         """Weights `[run, row]` in units of each run's mean weight."""
@@ -97,7 +102,9 @@ class _MemoryFeed(Feed):
             filled += size
         return parts
 
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]]) -> Iterator[Block]:
+    def blocks(
+        self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]], draws: Draws | None = None
+    ) -> Iterator[Block]:
         groups = self.groups[list(runs)]
         start = 0
         for part in parts:
@@ -136,10 +143,15 @@ class _StreamFeed(Feed):
     def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
         return [[size] for size in sizes]
 
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]]) -> Iterator[Block]:
+    def blocks(
+        self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]], draws: Draws | None = None
+    ) -> Iterator[Block]:
         ends = np.cumsum([0, *(size for part in parts for size in part)])
         steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
-        self.sampler.batches = [step.reshape(-1).tolist() for step in steps]
+        drawn: Sequence[tuple[int, int] | None] = draws or [None] * len(index)
+        self.sampler.batches = [
+            [row for own, draw in zip(step, drawn, strict=True) for row in Row.many(own, draw)] for step in steps
+        ]
         groups = self.groups[list(runs)].tolist()
         for step, batch in zip(steps, self.loader, strict=True):
             inputs, targets, weights = columns(batch)
@@ -151,13 +163,13 @@ class _StreamFeed(Feed):
             yield Block(inputs, targets, relative, [shape[1]])
 
 
-class _Batches(Sampler[list[int]]):
+class _Batches(Sampler[list[Row]]):
     """Lists of row numbers that can be exchanged between epochs, so that workers live on."""
 
     def __init__(self) -> None:
-        self.batches: list[list[int]] = []
+        self.batches: list[list[Row]] = []
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[Row]]:
         return iter(self.batches)
 
     def __len__(self) -> int:

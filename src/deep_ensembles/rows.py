@@ -6,7 +6,7 @@ import hashlib
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,23 @@ def as_tensor(name: str, values: Any) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+class Row(int):
+    """A row number that also says what a dataset's item is drawn for, so that its randomness can be reproduced.
+
+    `draw` is (the run's seed, its epoch) in training, and None elsewhere: nothing random is wanted there.
+    """
+
+    draw: tuple[int, int] | None = None
+
+    @classmethod
+    def many(cls, numbers: Iterable[int], draw: tuple[int, int] | None = None) -> list[Row]:
+        """These row numbers, all drawn for the same."""
+        rows = [cls(number) for number in numbers]
+        for row in rows:
+            row.draw = draw
+        return rows
 
 
 class Rows(ABC):
@@ -110,10 +127,10 @@ class Streamed(Rows):
             raise TypeError(f"items of the dataset must be (input, target) or (input, target, weight), got {type(item)}")
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
-        return columns(default_collate([self.dataset[int(i)] for i in rows]))
+        return columns(default_collate([self.dataset[row] for row in Row.many(rows)]))
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        batches = [part.tolist() for part in np.array_split(rows, math.ceil(len(rows) / 256))]
+        batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / 256))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
             yield columns(batch)
 

@@ -150,7 +150,8 @@ class _Session:
         update = self.stack.updater(segment.start, paces, recipe.optimizer, self._rate_factor, recipe.clip_norm)
         scale = self._perturbation_scale(runs)
         noise = self._noise(runs, window)
-        for block in self.prepared.feed.blocks(index[:, first_row:], runs, parts[skip:]):
+        draws = [(self.runs[r].seed, int(self.epoch[r])) for r in runs]
+        for block in self.prepared.feed.blocks(index[:, first_row:], runs, parts[skip:], draws):
             raws = []
             for inputs, targets, coefficient in self._steps(block):
                 raws.append(self.algorithm.gradient(window, inputs, targets, coefficient, scale, noise(step)))

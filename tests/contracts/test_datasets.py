@@ -1,24 +1,33 @@
-"""Every data set: finite numbers, shapes that fit, splits that are disjoint and hold every row."""
+"""Every data set: finite numbers, shapes that fit, splits that are disjoint and hold every row; images with labels."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 from _found import found, is_exported
 
 from deep_ensembles import datasets
-from deep_ensembles.datasets import Card, Dataset, DatasetError, load_dataset
+from deep_ensembles.datasets import Card, DatasetError, ImageDataset, load_dataset
 
 every_source = pytest.mark.parametrize("source", found(datasets))
 every_set = pytest.mark.parametrize("card", [pytest.param(card, id=card.name) for card in datasets.cards()])
+every_table = pytest.mark.parametrize(
+    "card", [pytest.param(each, id=each.name) for each in datasets.cards() if not each.shape]
+)
+every_image_set = pytest.mark.parametrize(
+    "card", [pytest.param(each, id=each.name) for each in datasets.cards() if each.shape]
+)
+once = cache(load_dataset)  # to unpack images takes seconds
 
 
-def loaded(card: Card) -> Dataset:
+def loaded(card: Card, load: Any = load_dataset) -> Any:
     if not card.is_here(datasets.data_home()):
         pytest.skip(f"{card.name} is not in the data home; `deep-ensembles data fetch {card.name}` gets it")
-    return load_dataset(card.name)
+    return load(card.name)
 
 
 @every_source
@@ -32,7 +41,7 @@ def test_sources_share_no_name(source):
     assert len(set(names)) == len(names)
 
 
-@every_set
+@every_table
 def test_shapes_fit_the_card(card):
     dataset = loaded(card)
     assert dataset.name == card.name
@@ -42,7 +51,7 @@ def test_shapes_fit_the_card(card):
     assert dataset.feature_names is None or len(dataset.feature_names) == card.features
 
 
-@every_set
+@every_table
 def test_numbers_are_finite(card):
     dataset = loaded(card)
     assert dataset.inputs.dtype.kind == dataset.targets.dtype.kind == "f"
@@ -51,7 +60,7 @@ def test_numbers_are_finite(card):
     assert np.ptp(dataset.targets) > 0
 
 
-@every_set
+@every_table
 def test_splits_hold_every_row_once(card):
     dataset = loaded(card)
     for train, test in dataset.splits:
@@ -59,13 +68,13 @@ def test_splits_hold_every_row_once(card):
         assert len(train) > len(test)
 
 
-@every_set
+@every_table
 def test_splits_differ(card):
     tests = [tuple(sorted(test)) for _, test in loaded(card).splits]
     assert len(set(tests)) == len(tests)
 
 
-@every_set
+@every_table
 def test_loading_again_gives_the_same(card):
     one, two = loaded(card), loaded(card)
     np.testing.assert_array_equal(one.inputs, two.inputs)
@@ -95,3 +104,32 @@ def test_can_be_fetched_or_needs_no_file(card):
     assert (card.file is None) == (card.convert is None) == (not card.originals)
     assert all(original.url.startswith("https://") for original in card.originals)
     assert len({original.file for original in card.originals}) == len(card.originals)
+    assert all(len(original.sha256 or "0" * 64) == 64 for original in card.originals)
+    assert all(len(original.md5 or "0" * 32) == 32 for original in card.originals)
+
+
+@every_image_set
+def test_images_fit_the_card(card):
+    dataset = loaded(card, once)
+    assert isinstance(dataset, ImageDataset)
+    assert dataset.name == card.name
+    parts = [part for part in ("train", "test") if getattr(dataset, f"{part}_images") is not None]
+    total = 0
+    for part in parts:
+        images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
+        assert images.shape == (len(labels), *card.shape)
+        assert images.dtype == np.uint8
+        assert (images.min(), images.max()) == (0, 255)
+        assert set(np.unique(labels)) == set(range(len(dataset.classes))), "every class is there"
+        total += len(labels)
+    assert (total == card.rows) == card.is_whole(datasets.data_home())
+
+
+@every_image_set
+def test_the_description_says_how_much_is_here(card):
+    dataset = loaded(card, once)
+    for labels, word in ((dataset.train_labels, "training"), (dataset.test_labels, "test")):
+        found = re.search(rf"(\d+) of \d+ {word}", dataset.description)
+        assert (int(found.group(1)) if found else 0) == (0 if labels is None else len(labels))
+    assert card.origin in dataset.origin
+    assert "read from " in dataset.origin

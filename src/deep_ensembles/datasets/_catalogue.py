@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from deep_ensembles._checks import require
-from deep_ensembles.datasets._dataset import Card, Dataset
+from deep_ensembles.datasets._dataset import Card, Dataset, ImageDataset
 from deep_ensembles.datasets._home import data_home
+from deep_ensembles.datasets.images import CARDS as IMAGES
 from deep_ensembles.datasets.toy_cubic import CARDS as TOY_CUBIC
 from deep_ensembles.datasets.uci import CARDS as UCI
 
-_CARDS = {each.name: each for each in (*TOY_CUBIC, *UCI)}
+_CARDS = {each.name: each for each in (*TOY_CUBIC, *UCI, *IMAGES)}
 
 
 def cards() -> tuple[Card, ...]:
@@ -29,15 +30,15 @@ def card(name: str) -> Card:
     return _CARDS[name]
 
 
-def load_dataset(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
-    """Any data set by name.
+def load_dataset(name: str, home: str | os.PathLike[str] | None = None) -> Dataset | ImageDataset:
+    """Any data set by name: a `Dataset` for tables, an `ImageDataset` for images.
 
     Arguments:
         name: see `cards()`, or `deep-ensembles data list`.
         home: the data home; see `data_home`.
 
     Example:
-        >>> load_dataset("toy_cubic").inputs.shape
-        (20, 1)
+        >>> load_dataset("toy_cubic").description
+        '20 points of y = x³ + noise, x in [-4, 4]'
     """
     return card(name).load(data_home(home))

@@ -10,6 +10,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from deep_ensembles._checks import require
+
 Rows: TypeAlias = NDArray[np.intp]
 Split: TypeAlias = tuple[Rows, Rows]
 
@@ -25,12 +27,15 @@ class Original:
     Arguments:
         url: where it is.
         file: what to call it.
-        sha256: its checksum where one is known; None where none is.
+        sha256, md5: its checksum where one is known; None where none is.
+        instead: a file that does as well: where a user has put it, nothing is downloaded.
     """
 
     url: str
     file: str
     sha256: str | None = None
+    md5: str | None = None
+    instead: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,17 +47,19 @@ class Card:
         rows, features, splits: how many it has.
         load: loads it from a data home.
         description, origin, licence: for people.
-        hidden_units: of the paper's network for this set.
-        file: where it lies in a data home; None if it is made on the spot.
+        hidden_units: of the paper's perceptron for this set.
+        file: where it lies in a data home; None if it is made on the spot. Of several files, the one written last.
         originals: what to download.
         convert: makes the file from a folder of originals: `convert(card, folder, file)`.
+        shape: of one image, for sets of images.
+        parts: files that hold a part of the set, each of use by itself.
     """
 
     name: str
     rows: int
     features: int
     splits: int
-    load: Callable[[Path], Dataset]
+    load: Callable[[Path], Dataset | ImageDataset]
     description: str
     origin: str
     licence: str
@@ -60,10 +67,16 @@ class Card:
     file: str | None = None
     originals: tuple[Original, ...] = ()
     convert: Callable[[Card, Path, Path], None] | None = None
+    shape: tuple[int, ...] = ()
+    parts: tuple[str, ...] = ()
+
+    def is_whole(self, home: Path) -> bool:
+        """Whether all of it can be loaded from this data home."""
+        return self.file is None or (home / self.file).is_file()
 
     def is_here(self, home: Path) -> bool:
-        """Whether it can be loaded from this data home."""
-        return self.file is None or (home / self.file).is_file()
+        """Whether it, or a part of it, can be loaded from this data home."""
+        return self.is_whole(home) or any((home / part).is_file() for part in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +120,63 @@ class Dataset:
         """((inputs, targets) of the training rows, the same of the test rows) of one split, as copies."""
         train, test = self.splits[split]
         return (self.inputs[train], self.targets[train]), (self.inputs[test], self.targets[test])
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Images in classes, in the parts in which they were published; a part that is not here is None.
+
+    Arguments:
+        name: what users call it.
+        train_images, train_labels, test_images, test_labels: the parts; labels are numbers of classes.
+        classes: their names, in the order of their numbers.
+        description, origin, licence: for people; the description says how much of the set is here.
+
+    Shape:
+        images `[image, height, width]` or `[image, height, width, channel]`, uint8; labels `[image]`
+
+    Example:
+        >>> images = ImageDataset("grey", None, None, np.zeros((2, 28, 28), np.uint8), np.array([0, 1]), ("a", "b"))
+        >>> [each.shape for each in images.part("test")]
+        [(2, 1, 28, 28), (2,)]
+    """
+
+    name: str
+    train_images: NDArray[np.uint8] | None
+    train_labels: NDArray[np.integer] | None
+    test_images: NDArray[np.uint8] | None
+    test_labels: NDArray[np.integer] | None
+    classes: tuple[str, ...]
+    description: str = ""
+    origin: str = ""
+    licence: str = ""
+
+    def __post_init__(self) -> None:
+        for part in ("train", "test"):
+            images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
+            if (images is None) != (labels is None):
+                raise DatasetError(f"{self.name}, {part}: images and labels must be there together")
+            if images is not None:
+                check_images(f"{self.name}, {part}", images, labels, len(self.classes))
+
+    def part(self, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Images `[image, channel, height, width]` as networks take them and labels (int64), of "train" or "test"."""
+        require(part in ("train", "test"), "part", "'train' or 'test'", part)
+        images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
+        if images is None:
+            raise DatasetError(f"{self.name}: its {part} images are not here; run: deep-ensembles data fetch {self.name}")
+        return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels.astype(np.int64)
+
+
+def check_images(name: str, images: NDArray, labels: NDArray, n_classes: int) -> None:
+    """Images are uint8 `[image, height, width]` or with channels, labels one class number each."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.size == 0:
+        wanted = "uint8 [image, height, width] or [image, height, width, channel]"
+        raise DatasetError(f"{name}: images must be {wanted}, got {images.dtype} {images.shape}")
+    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
+        raise DatasetError(f"{name}: labels must be {len(images)} class numbers, got {labels.dtype} {labels.shape}")
+    if labels.min() < 0 or labels.max() >= n_classes:
+        raise DatasetError(f"{name}: labels must be from 0 to {n_classes - 1}, got {labels.min()} to {labels.max()}")
 
 
 def check_table(name: str, inputs: NDArray, targets: NDArray) -> None:

@@ -51,6 +51,8 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
         folder = home / "originals" / card.name
         with _bar(card.name, len(card.originals)) as bar:
             for number, original in enumerate(card.originals, start=1):
+                if original.instead and (folder / original.instead).is_file():
+                    continue
                 download(original, folder, retries, bar(number, original.file))
         card.convert(card, folder, target)
     return target
@@ -59,11 +61,11 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
 def download(original: Original, folder: Path, retries: int = 2, bar: Any = False) -> Path:
     """One original in its folder, complete and with the checksum that is known of it, downloaded if need be."""
     sums = _read_sums(folder / SUMS)
-    known = original.sha256 or sums.get(original.file)
+    known = _published(original) or sums.get(original.file)
     registry = pooch.create(
         path=folder,
         base_url="",
-        registry={original.file: known and f"sha256:{known}"},
+        registry={original.file: known},
         urls={original.file: original.url},
         retry_if_failed=retries,
     )
@@ -88,9 +90,13 @@ def _reason(error: OSError) -> str:
     return f"{response.status_code} {response.reason}" if response is not None else error.strerror or type(error).__name__
 
 
+def _published(original: Original) -> str | None:
+    return original.sha256 or (original.md5 and f"md5:{original.md5}")
+
+
 def _changed(original: Original, folder: Path) -> str:
-    if original.sha256:
-        return f"{original.url} does not have the published checksum {original.sha256}; nothing was kept"
+    if published := _published(original):
+        return f"{original.url} does not have the published checksum {published}; nothing was kept"
     cure = f"if that is right, delete {folder} and fetch again"
     return f"{original.url} is not the file that was downloaded before, going by {folder / SUMS}; {cure}"
 
