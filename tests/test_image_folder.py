@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -130,6 +131,13 @@ def test_broken_pictures(tmp_path: Path) -> None:
     assert rest.check() == []
     with pytest.raises(DatasetError, match="no picture that can be read"), pytest.warns(UserWarning, match="left out 1"):
         ImageFolder(put(tmp_path / "none", {"train/a/x.png": b""}, "folder"), broken="skip")
+
+
+def test_without_pillow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = ImageFolder(put(tmp_path / "pictures", FILES, "folder"))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ImportError, match=r"^pictures need Pillow: pip install 'deep-ensembles\[images\]'$"):
+        pictures[0]
 
 
 def test_a_damaged_zip_and_a_missing_folder(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ import pytest
 import scipy.io
 from _published import serving
 from PIL import Image
+from typer.testing import CliRunner
 
+from deep_ensembles.cli import app
 from deep_ensembles.datasets import Card, DatasetError, ImageDataset, card, images
 from deep_ensembles.datasets._fetch import fetch
 from deep_ensembles.datasets._image_files import IDX, read_array, read_cifar, read_letters, read_svhn, write_idx, write_npy
@@ -118,13 +120,17 @@ def test_idx_files_are_kept_as_they_are(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.test_labels, np.arange(10))
 
 
-def test_a_part_is_loaded_and_named(tmp_path: Path) -> None:
+def test_a_part_is_loaded_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(tmp_path))
     (tmp_path / "fashion-mnist").mkdir()
     for name, content in idx_files().items():
         if name.startswith("t10k"):
             (tmp_path / "fashion-mnist" / name).write_bytes(content)
     known, dataset = card("fashion-mnist"), images("fashion-mnist", tmp_path)
     assert (known.is_here(tmp_path), known.is_whole(tmp_path)) == (True, False)
+    listed = CliRunner().invoke(app, ["data", "list"]).stdout
+    assert "70000  │ 28×28    │ 1      │ part │ fashion-mnist/" in listed
+    assert "110000 │ 64×64×3  │ 1      │ no   │ tiny-imagenet/" in listed
     assert dataset.train_images is dataset.train_labels is None
     assert "here: 0 of 60000 training and 10 of 10000 test images" in dataset.description
     pictures, labels = dataset.part("test")

@@ -122,7 +122,7 @@ class Streamed(Rows):
                             f"{type(dataset).__name__}; each member draws its own order of rows")  # fmt: skip
         super().__init__(len(dataset))
         self.dataset, self.workers = dataset, workers
-        item = dataset[0]
+        item = dataset[Row(0)]
         if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
             raise TypeError(f"items of the dataset must be (input, target) or (input, target, weight), got {type(item)}")
 

@@ -58,7 +58,7 @@ def parse_idx(content: bytes) -> NDArray[np.uint8]:
         raise ValueError("not an idx file of bytes")
     start = 4 + 4 * content[3]
     shape = np.frombuffer(content[4:start], ">u4").astype(int)
-    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape).copy()
 
 
 def write_idx(path: Path, array: NDArray[np.uint8]) -> None:

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from deep_ensembles._checks import require
 from deep_ensembles.datasets import _image_converters as converters
+from deep_ensembles.datasets._class_folders import ClassFolders
 from deep_ensembles.datasets._dataset import Card, DatasetError, ImageDataset, Original
 from deep_ensembles.datasets._home import data_home
 from deep_ensembles.datasets._image_files import IDX, LETTERS, NPY, PACKED, read_array
-from deep_ensembles.datasets.image_folder import ImageFolder
 
 Part: TypeAlias = tuple[int, tuple[str, ...]]  # how many images were published; how files that hold them, or some, begin
 
@@ -158,7 +158,7 @@ def _read(folder: Path, known: _Set, number: int) -> tuple[Any, Any, tuple[str, 
     """Images, labels, classes and the name of the file, of the first that is there."""
     for stem in known.parts[number][1]:
         if known is SETS[TINY] and (folder / f"{stem}.zip").is_file():
-            pictures = ImageFolder(folder / f"{stem}.zip", ("train", "val")[number], image_size=known.shape[0])
+            pictures = ClassFolders(folder / f"{stem}.zip", ("train", "val")[number], image_size=known.shape[0])
             return *pictures.array(), pictures.classes, f"{stem}.zip"
         for endings in (IDX, NPY, PACKED):
             paths = [folder / f"{stem}{ending}" for ending in endings]

@@ -1,0 +1,134 @@
+"""Pictures in class folders, on disk or in a zip, without torch: to list and convert data sets needs none."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+from deep_ensembles._checks import check_integer, require
+from deep_ensembles.datasets._dataset import DatasetError
+from deep_ensembles.datasets._pictures import ENDINGS, read_picture
+
+
+class ClassFolders:
+    """The pictures of `<path>/<part>/<class>/…`; see `ImageFolder`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        part: str = "train",
+        classes: Sequence[str] | None = None,
+        image_size: int = 64,
+        broken: str = "refuse",
+    ) -> None:
+        check_integer("image_size", image_size, low=1)
+        require(broken in ("refuse", "skip"), "broken", "'refuse' or 'skip'", broken)
+        self.path, self.image_size = Path(path), image_size
+        self._archive: tuple[int, zipfile.ZipFile] | None = None
+        found = self._files_by_class(part.strip("/"))
+        self.classes = tuple(sorted(found) if classes is None else classes)
+        missing = [name for name in self.classes if name not in found]
+        if missing or not found:
+            wanted = f"class {missing[0]}" if missing else "class folders with pictures"
+            raise DatasetError(f"{self.path} has no {wanted} in {part!r}; it has {', '.join(sorted(found)[:5]) or 'none'}")
+        self.files = [(file, number) for number, name in enumerate(self.classes) for file in sorted(found[name])]
+        if broken == "skip":
+            self._leave_out(self.check())
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def array(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """All pictures `[image, height, width, 3]` in memory, as they are, and their class numbers."""
+        images = np.empty((len(self), self.image_size, self.image_size, 3), np.uint8)
+        for row, (file, _) in enumerate(self._shown(self.files)):
+            images[row] = self.pixels(file)
+        return images, np.array([number for _, number in self.files], np.int64)
+
+    def check(self) -> list[str]:
+        """Read every file; the names of those that are no pictures."""
+        return [file for file, _ in self._shown(self.files) if not self._is_picture(file)]
+
+    def _is_picture(self, file: str) -> bool:
+        try:
+            self.pixels(file)
+        except DatasetError:
+            return False
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_archive": None}
+
+    def _leave_out(self, broken: list[str]) -> None:
+        if broken:
+            warnings.warn(f"{self.path}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=4)
+        bad = set(broken)
+        self.files = [each for each in self.files if each[0] not in bad]
+        if not self.files:
+            raise DatasetError(f"{self.path} has no picture that can be read")
+
+    def _files_by_class(self, part: str) -> dict[str, list[str]]:
+        if not self.path.exists():
+            raise DatasetError(f"{self.path} is not there")
+        prefix = f"{part}/" if part else ""
+        found: dict[str, list[str]] = {}
+        for file in self._names(part):
+            name, _, rest = file.removeprefix(prefix).partition("/")
+            hidden = any(each.startswith((".", "__")) for each in (name, rest.rpartition("/")[2]))
+            if file.startswith(prefix) and file.lower().endswith(ENDINGS) and rest and not hidden:
+                found.setdefault(name, []).append(file)
+        return found
+
+    def _names(self, part: str) -> Iterator[str]:
+        if self.path.is_file():
+            yield from self._zip().namelist()
+            return
+        for folder, _, files in os.walk(self.path / part):
+            inside = Path(folder).relative_to(self.path)
+            yield from ((inside / file).as_posix() for file in files)
+
+    def _zip(self) -> zipfile.ZipFile:
+        """The archive, opened in this process: processes that share an open file read from each other's places."""
+        if self._archive is None or self._archive[0] != os.getpid():
+            try:
+                self._archive = os.getpid(), zipfile.ZipFile(self.path)
+            except zipfile.BadZipFile as error:
+                raise DatasetError(f"{self.path} is neither a folder nor a zip file ({error})") from error
+        return self._archive[1]
+
+    def pixels(self, file: str) -> NDArray[np.uint8]:
+        """One picture, `[height, width, 3]`."""
+        try:
+            content = self._zip().read(file) if self.path.is_file() else (self.path / file).read_bytes()
+        except (OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise DatasetError(f"{self.path}: {file} cannot be read ({error})") from error
+        return read_picture(content, f"{self.path}: {file}", size=self.image_size)
+
+    def _shown(self, files: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:
+        """With a bar on a terminal."""
+        console, quiet = Console(file=sys.stderr), not sys.stderr.isatty()
+        return track(files, f"reading {self.path.name}", console=console, transient=True, disable=quiet)
+
+
+def class_groups(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Classes by group, such as dogs and others, from a table with the columns `wnid` and `group` separated by tabs."""
+    groups: dict[str, tuple[str, ...]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                groups[row["group"]] = (*groups.get(row["group"], ()), row["wnid"])
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} is not a table with the columns `wnid` and `group` ({error})") from error
+    return groups
