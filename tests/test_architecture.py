@@ -14,8 +14,8 @@ PACKAGE = Path(deep_ensembles.__file__).parent
 
 # Lowest first; parts of one layer don't see each other.
 LAYERS = [
-    {"_random", "_checks", "_distributions", "_files"},
-    {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "progress"},
+    {"_random", "_checks", "_distributions", "_files", "panels", "tables", "progress"},
+    {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "records"},
     {"scoring", "perturbations", "members", "rows", "model_files", "datasets"},
     {"criterion", "feed", "runs", "metrics"},
     {"algorithm", "naming", "stack"},
@@ -24,8 +24,8 @@ LAYERS = [
     {"fitting"},
     {"estimators"},
     {"loading", "baselines"},
-    {"report"},
-    {"demo"},
+    {"experiments", "report"},
+    {"demo", "reproduce"},
     {"cli"},
 ]
 # Users call these with what they need by name.
