@@ -1,5 +1,17 @@
-"""Metrics: how good predictions were, as one number. The scoring rules' means are metrics too."""
+"""Metrics: how good predictions were, as one number or one curve. The scoring rules' means are metrics too."""
 
+from deep_ensembles.metrics.accuracy import accuracy
+from deep_ensembles.metrics.brier_score import brier_score
 from deep_ensembles.metrics.interval_coverage import interval_coverage
+from deep_ensembles.metrics.negative_log_likelihood import negative_log_likelihood
+from deep_ensembles.metrics.summed_brier_score import summed_brier_score
+from deep_ensembles.metrics.top_k_error import top_k_error
 
-__all__ = ["interval_coverage"]
+__all__ = [
+    "accuracy",
+    "brier_score",
+    "interval_coverage",
+    "negative_log_likelihood",
+    "summed_brier_score",
+    "top_k_error",
+]
