@@ -1,17 +1,23 @@
 """Metrics: how good predictions were, as one number or one curve. The scoring rules' means are metrics too."""
 
 from deep_ensembles.metrics.accuracy import accuracy
+from deep_ensembles.metrics.adaptive_calibration_error import adaptive_calibration_error
 from deep_ensembles.metrics.brier_score import brier_score
+from deep_ensembles.metrics.expected_calibration_error import expected_calibration_error
 from deep_ensembles.metrics.interval_coverage import interval_coverage
 from deep_ensembles.metrics.negative_log_likelihood import negative_log_likelihood
+from deep_ensembles.metrics.reliability_diagram import reliability_diagram
 from deep_ensembles.metrics.summed_brier_score import summed_brier_score
 from deep_ensembles.metrics.top_k_error import top_k_error
 
 __all__ = [
     "accuracy",
+    "adaptive_calibration_error",
     "brier_score",
+    "expected_calibration_error",
     "interval_coverage",
     "negative_log_likelihood",
+    "reliability_diagram",
     "summed_brier_score",
     "top_k_error",
 ]
