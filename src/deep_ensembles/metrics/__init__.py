@@ -6,6 +6,7 @@ from deep_ensembles.metrics.brier_score import brier_score
 from deep_ensembles.metrics.expected_calibration_error import expected_calibration_error
 from deep_ensembles.metrics.interval_coverage import interval_coverage
 from deep_ensembles.metrics.negative_log_likelihood import negative_log_likelihood
+from deep_ensembles.metrics.ood_detection import ood_detection
 from deep_ensembles.metrics.reliability_diagram import reliability_diagram
 from deep_ensembles.metrics.summed_brier_score import summed_brier_score
 from deep_ensembles.metrics.top_k_error import top_k_error
@@ -17,6 +18,7 @@ __all__ = [
     "expected_calibration_error",
     "interval_coverage",
     "negative_log_likelihood",
+    "ood_detection",
     "reliability_diagram",
     "summed_brier_score",
     "top_k_error",
