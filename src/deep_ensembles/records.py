@@ -30,7 +30,7 @@ class Cell:
 
     Example:
         >>> Cell("yacht-ml", {"epochs": 40}).folder
-        'yacht-ml-c0bab94c'
+        'yacht-ml-b316c1aa'
     """
 
     name: str

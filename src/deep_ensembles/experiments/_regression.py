@@ -42,10 +42,10 @@ METHODS = ("PBP", "MC-dropout", "MSE-5", "MSE-10", "ML-1", "ML-1+AT", "ML-5", "M
 METRICS = ("rmse", "nll", "nll_mixture", "crps", "coverage_90")
 
 EPOCHS, BATCH_SIZE, EPSILON = 40, 100, 0.01
-# Adam's rate: the paper's 0.1 as written, and two that train on standardised data. Each split takes the one that scores
-# best on rows held out from its training rows.
-RATES = (("0.01", 0.01, Constant()), ("0.01, decayed", 0.01, Cosine()), ("0.1", 0.1, Constant()))
-HELD_OUT = 0.2
+# Adam's rate: the paper's 0.1 makes networks on standardised data diverge (it is run as written, too). Each split takes
+# whichever of these an ensemble likes better on rows held out from the split's training rows.
+RATES = (("0.01", 0.01, Constant()), ("0.01, decayed", 0.01, Cosine()))
+HELD_OUT, CHOOSING_MEMBERS = 0.2, 5
 DROPOUT_EPOCHS, DROPOUT_RATES = 400, (0.005, 0.01, 0.05, 0.1)
 
 
@@ -76,7 +76,7 @@ def regression_cell(dataset: str, training: str, seed: int, **settings: Any) -> 
         **settings,
     }
     if training in ("ml", "ml-at", "mse"):
-        config["rates"] = [name for name, _, _ in RATES]
+        config["rates"] = {"candidates": [name for name, _, _ in RATES], "held_out": HELD_OUT, "members": CHOOSING_MEMBERS}
     # PBP's time hardly depends on the number of splits: it has them all take a step at once, on one example each.
     work = about.rows * config["epochs"] * (40 if training == "pbp" else config["splits"])
     return Cell(f"{dataset}-{training}", config, work)
@@ -116,12 +116,14 @@ def _as_written(dataset: Dataset, splits: Any, config: Mapping[str, Any]) -> tup
 def _with_best_rate(
     dataset: Dataset, splits: Any, config: Mapping[str, Any], n_outputs: int, **settings: Any
 ) -> tuple[list[Mixture], list[str]]:
-    """Each split with the rate that one network likes best on rows held out from the split's training rows."""
+    """Each split with the rate that scores best on rows held out from the split's training rows."""
     inner = [hold_out(train, HELD_OUT, stream(config["seed"], Purpose.VALIDATION, i)) for i, (train, _) in enumerate(splits)]
     rule = settings.get("scoring_rule", log_score)
     scores = np.empty((len(RATES), len(splits)))
     for i, (_, rate, schedule) in enumerate(RATES):
-        tried = _train(dataset, inner, config, n_outputs, 1, learning_rate=rate, schedule=schedule, **settings)
+        tried = _train(
+            dataset, inner, config, n_outputs, CHOOSING_MEMBERS, learning_rate=rate, schedule=schedule, **settings
+        )
         for j, (prediction, (_, held_out)) in enumerate(zip(tried.distributions, tried.folds, strict=True)):
             scores[i, j] = float(rule(prediction, torch.tensor(dataset.targets[held_out])).mean())
     best = scores.argmin(0)
