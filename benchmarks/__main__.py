@@ -10,7 +10,7 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
 import torch
 
-from benchmarks.hundred_runs import hundred_runs
+from benchmarks.hundred_runs import concrete_splits, hundred_runs
 from benchmarks.import_cost import import_cost
 from benchmarks.linear_growth import linear_growth
 from benchmarks.measuring import HEADER, Line
@@ -25,6 +25,7 @@ BENCHMARKS = {
         small_ensemble,
         small_ensemble_adversarial,
         hundred_runs,
+        concrete_splits,
         wide_batch_norm,
         one_scikit_learn_mlp,
         import_cost,

@@ -116,7 +116,7 @@ def test_strategies(make: Any, message: str) -> None:
 def test_one_row_has_an_answer() -> None:
     model = quick(max_epochs=50).fit(X[:1], Y[:1])
     assert model.predict(X[:1]) == pytest.approx(Y[:1], abs=0.5)
-    with pytest.raises(ValueError, match="`early_stopping` needs at least 2 rows"):
+    with pytest.raises(ValueError, match="at least 2 rows are needed to hold some out"):
         quick(early_stopping=True).fit(X[:1], Y[:1])
 
 

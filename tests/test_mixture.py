@@ -529,3 +529,14 @@ class TestWeights:
     def test_components_need_members(self):
         with pytest.raises(ValueError, match=r"^`components` must have a batch shape"):
             Mixture(Normal(0.0, 1.0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_information_is_finite_where_a_member_without_weight_sees_only_what_the_others_exclude(dtype):
+    torch.manual_seed(0)
+    logits = torch.randn(2, 200, 1000, dtype=dtype)
+    logits[0, :, 500:] = -torch.inf
+    logits[1, :, :500] = -torch.inf
+    mixture = Mixture(torch.distributions.Categorical(logits=logits, validate_args=False), torch.tensor([1.0, 0.0]))
+    for measure in (mixture.entropy(), mixture.mutual_information, mixture.disagreement):
+        assert bool(measure.isfinite().all())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -29,3 +30,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a whole file at once."""
     with replacing(path) as file:
         file.write(content)
+
+
+def file_sum(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 import deep_ensembles
 
@@ -46,11 +45,44 @@ def demo(
     """
     with _one_sentence():
         shown = _module("demo").run_demo(out, seed)
-    for each in shown.tables:
-        _print_table(each.columns, each.rows, each.title)
+    _print_tables(shown.tables)
     print(f"picture  {shown.picture}")
     for model in shown.models:
         print(f"model    {model}")
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="The experiment, or `list` to see what there is.")],
+    scale: Annotated[str, typer.Option(help="smoke: to see it work; laptop: the real thing; paper: all of it.")] = "laptop",
+    only: Annotated[str | None, typer.Option(help="Data sets, with commas between them.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, with commas between them.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Run again what is finished.")] = False,
+    out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("runs"),
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Cells to run side by side; by default one per core.")] = None,
+) -> None:
+    """Reproduce a table or figure of the paper, its numbers beside ours. A run that was stopped goes on where it was.
+
+    Examples: deep-ensembles reproduce list; deep-ensembles reproduce uci-regression --only yacht --methods ML-1,ML-5
+    """
+    if name == "list":
+        experiments = _module("experiments").EXPERIMENTS.values()
+        rows = [(each.name.replace("_", "-"), each.makes, *(each.takes[scale] for scale in ("smoke", "laptop", "paper")))
+                for each in experiments]  # fmt: skip
+        _print_tables([_module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows)])
+        return
+    with _one_sentence():
+        found = _module("reproduce").reproduce(
+            name, scale=scale, only=_listed(only), methods=_listed(methods), force=force, out=out, seed=seed, jobs=jobs
+        )
+    print(found.text)
+    for file in found.files:
+        print(f"wrote  {file}")
+
+
+def _listed(text: str | None) -> list[str] | None:
+    return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
 
 
 @data.command("list")
@@ -62,7 +94,7 @@ def data_list() -> None:
     datasets = _module("datasets")
     home = datasets.data_home()
     columns = ("name", "rows", "features", "splits", "here", "where")
-    _print_table(columns, [_about(card, home) for card in datasets.cards()])
+    _print_tables([_module("tables").Table("", columns, [_about(card, home) for card in datasets.cards()])])
     print(f"data home  {home}")
 
 
@@ -88,12 +120,10 @@ def _about(card: Any, home: Path) -> tuple[str, ...]:
     return card.name, str(card.rows), features, str(card.splits), here, where
 
 
-def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 100)
-    table = Table(*columns, title=title, title_justify="left", title_style="bold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+def _print_tables(tables: Iterable[Any]) -> None:
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
+    for table in tables:
+        console.print(table.rich())
 
 
 @contextmanager

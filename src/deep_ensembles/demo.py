@@ -14,21 +14,14 @@ from sklearn.model_selection import train_test_split
 from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
 from deep_ensembles.metrics import interval_coverage
 from deep_ensembles.mixture import Mixture
+from deep_ensembles.panels import Band, Figure, Image, Line, Panel, Points, Row
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.report.figures import demo_figure, save_figure
+from deep_ensembles.report.figures import save_figure
 from deep_ensembles.scoring import brier, log_score
+from deep_ensembles.tables import Table
 
 _SHOWN = 8
 _LEVELS = np.linspace(0.1, 0.9, 9)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a title."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -68,11 +61,12 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     models = [out / "diabetes-model", out / "digits-model"]
     regressor.save(models[0])
     classifier.save(models[1])
-    coverage = np.stack([_LEVELS, [interval_coverage(prediction, target, float(level)) for level in _LEVELS]])
-    figure = demo_figure(
-        prediction.mean.numpy(), prediction.stddev.numpy(), progression, coverage, _digits(classes, images, digits)
-    )
-    return Demo(tables, save_figure(figure, out / "demo.png"), models)
+    observed = [interval_coverage(prediction, target, float(level)) for level in _LEVELS]
+    upper = Row([_predictions(prediction, progression), _coverage(observed)], height=4.6, widths=(1.8, 1))
+    surest = "Digits: the surest and, below, the least sure of the test images"
+    rows = [upper, Row(_digits(classes, images, digits, certain[:_SHOWN]), surest, 1.8),
+            Row(_digits(classes, images, digits, certain[: -_SHOWN - 1 : -1]), "", 1.8)]  # fmt: skip
+    return Demo(tables, save_figure(Figure(rows), out / "demo.png"), models)
 
 
 def _regression(random_state: int, verbose: int) -> tuple[DeepEnsembleRegressor, np.ndarray, np.ndarray]:
@@ -122,15 +116,37 @@ def _images(title: str, classes: Mixture, labels: np.ndarray, rows: np.ndarray) 
     return Table(title, ["predicted", "confidence", "disagreement", "actual"], lines)
 
 
-def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray) -> list[dict[str, object]]:
-    order = np.argsort(-classes.confidence.numpy())
+def _predictions(prediction: Mixture, actual: np.ndarray) -> Panel:
+    order = np.argsort(prediction.mean.numpy())
+    place, chosen = np.arange(len(order)), prediction[torch.from_numpy(order)]
+    low, high = (chosen.icdf(torch.tensor(level)).numpy() for level in (0.05, 0.95))
+    actual = actual[order]
+    outside = (actual < low) | (actual > high)
+    return Panel(
+        [
+            Band(place, low, high, "90 % interval"),
+            Line(place, chosen.mean.numpy(), "predicted mean"),
+            Points(place[~outside], actual[~outside], "actual, inside", "muted", marker="."),
+            Points(place[outside], actual[outside], "actual, outside", "other", marker="x"),
+        ],
+        "Diabetes: progression after one year, test patients by prediction",
+        "test patient, from the lowest to the highest prediction",
+        "disease progression",
+    )
+
+
+def _coverage(observed: list[float]) -> Panel:
+    ideal, ours = Line([0, 1], [0, 1], "ideal", "muted"), Line(_LEVELS, observed, "ensemble", markers=True)
+    title, labels = "Does a p % interval hold p %?", ("expected share inside the interval", "observed share on test rows")
+    return Panel([ideal, ours], title, *labels, (0, 1), (0, 1), square=True)
+
+
+def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> list[Panel]:
     confidence, guess, differ = classes.confidence.numpy(), classes.mode.numpy(), classes.disagreement.numpy()
     return [
-        {
-            "pixels": images[i].reshape(8, 8),
-            "title": f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}",
-            "certain": certain,
-        }
-        for certain, rows in ((True, order[:_SHOWN]), (False, order[: -_SHOWN - 1 : -1]))
+        Panel(
+            [Image(images[i].reshape(8, 8))],
+            f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}",
+        )
         for i in rows.tolist()
     ]

@@ -234,7 +234,7 @@ class Mixture(Distribution):
     def _cross_entropies(self) -> Tensor:
         r"""$-\mathbb{E}_{p_m}[\log p_E]$ of every member, `[member, *batch]`."""
         if self.is_discrete:
-            terms = self.components.probs * self.logits.clamp_min(torch.finfo(self.weights.dtype).min)  # type: ignore[attr-defined]
+            terms = self.components.probs * self.logits.clamp_min(torch.finfo(self.weights.dtype).min / 2)  # type: ignore[attr-defined]
             return -terms.sum(-1)
         if self.event_shape:
             raise NotImplementedError("entropies of several targets at once have no closed form; use `variance`")

@@ -150,18 +150,19 @@ def plan_runs(rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: n
         train, held_out = rows, np.empty(0, dtype=np.int64)
         if recipe.early_stopping:
             strata = None if classes is None else classes[rows]
-            train, held_out = _hold_out(rows, recipe.validation_fraction, stream(seed, Purpose.VALIDATION), strata)
+            train, held_out = hold_out(rows, recipe.validation_fraction, stream(seed, Purpose.VALIDATION), strata)
         if recipe.resampling is not None:
             train = recipe.resampling(train, stream(seed, Purpose.RESAMPLING))
         runs.append(Run(train, seed, held_out))
     return runs
 
 
-def _hold_out(
-    rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: np.ndarray | None
+def hold_out(
+    rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
+    """(rows to train on, rows held out), each in order; with `strata`, the class of each row, the same share of each."""
     if len(rows) < 2:
-        raise ValueError("`early_stopping` needs at least 2 rows, to hold some out, got 1 sample")
+        raise ValueError("at least 2 rows are needed to hold some out, got 1 sample")
     n_held_out = min(len(rows) - 1, max(1, round(fraction * len(rows))))
     order = generator.permutation(len(rows))
     if strata is not None:

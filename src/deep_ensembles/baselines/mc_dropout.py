@@ -23,6 +23,7 @@ from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp
+from deep_ensembles.runs import hold_out
 from deep_ensembles.scoring import log_score, squared_error
 
 RATES = (0.005, 0.01, 0.05, 0.1)
@@ -83,14 +84,16 @@ def fit_dropout(
     common = {"head": Point(), "scoring_rule": squared_error, "n_members": 1, "random_state": random_state, **settings}
     build = {rate: partial(mlp, inputs.shape[1], 1, tuple(hidden_sizes), dropout=rate) for rate in rates}
     seeds = run_seeds(random_state, len(row_sets))
-    parts = [_hold_out(rows, validation_fraction, seed) for rows, seed in zip(row_sets, seeds, strict=True)]
+    check_number("validation_fraction", validation_fraction, low=0, above=True, high=1, below=True)
+    draws = [stream(seed, Purpose.VALIDATION) for seed in seeds]
+    parts = [hold_out(rows, validation_fraction, draw) for rows, draw in zip(row_sets, draws, strict=True)]
 
     best: list[tuple[float, float, float]] = [(np.inf, 0.0, 0.0)] * len(row_sets)  # held-out score, rate, deviation
     for rate in rates:
         trained = cross_validate(build[rate], inputs, targets, cv=parts, **common)
         for i, (ensemble, (fitted, held_out)) in enumerate(zip(trained.ensembles, parts, strict=True)):
-            draws = ensemble.sampled(inputs[held_out], n_samples, seeds[i]).components.mean
-            score, deviation = _best_deviation(draws, targets[held_out], float(np.std(targets[fitted])))
+            means = ensemble.sampled(inputs[held_out], n_samples, seeds[i]).components.mean
+            score, deviation = _best_deviation(means, targets[held_out], float(np.std(targets[fitted])))
             best[i] = min(best[i], (score, rate, deviation))
 
     models: list[DropoutModel | None] = [None] * len(row_sets)
@@ -181,10 +184,3 @@ def _best_deviation(draws: Tensor, targets: np.ndarray, unit: float) -> tuple[fl
     target = torch.as_tensor(targets)
     unit = unit or 1.0
     return min((float(log_score(_around(draws, unit * each), target).mean()), unit * each) for each in DEVIATIONS.tolist())
-
-
-def _hold_out(rows: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    check_number("validation_fraction", fraction, low=0, above=True, high=1, below=True)
-    order = stream(seed, Purpose.VALIDATION).permutation(rows)
-    n_held_out = min(len(rows) - 1, max(1, round(fraction * len(rows))))
-    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])

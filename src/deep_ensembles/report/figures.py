@@ -1,88 +1,95 @@
-"""Figures; the only file that knows the plotting library."""
+"""Draws figures; the only file that knows the plotting library."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from deep_ensembles._files import write_atomically
+from deep_ensembles.panels import Band, Figure, Image, Layer, Line, Panel, Points
 
 try:
+    from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'deep-ensembles[report]'") from error
 
-_INK, _BLUE, _ORANGE, _GREY = "#1f2933", "#2563a8", "#c2571a", "#9aa5b1"
-_STYLE = {"color": _INK, "fontsize": 11}
+_INK = "#1f2933"
+_COLOURS = {
+    "ours": "#2563a8",
+    "other": "#c2571a",
+    "third": "#2a7f5f",
+    "fourth": "#7a4fa3",
+    "truth": "#2563a8",
+    "data": "#b3261e",
+    "muted": "#8a94a0",
+}
+_PIXELS_PER_INCH = 120
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure; the format is the file's ending."""
-    FigureCanvasAgg(figure)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    """Write a figure; the format is the file's ending. The same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    with rc_context({"svg.hashsalt": "deep-ensembles"}):
+        draw(figure).savefig(buffer, dpi=_PIXELS_PER_INCH, format=path.suffix[1:], metadata=metadata)
+    write_atomically(path, buffer.getvalue())
     return path
 
 
-def demo_figure(
-    mean: np.ndarray, deviation: np.ndarray, actual: np.ndarray, coverage: np.ndarray, digits: list[dict[str, Any]]
-) -> Figure:
-    """Predictions with bars, expected against observed coverage, and the most and least certain images.
-
-    Arguments:
-        mean, deviation, actual: of the test rows of a regression.
-        coverage: `[2, level]`: expected and observed.
-        digits: for each image `pixels`, `title` and `certain` (True for the upper row).
-    """
-    figure = Figure(figsize=(13, 8.2), layout="constrained", facecolor="white")
-    parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1))
-    upper, lower = parts
-    left, right = upper.subplots(1, 2, width_ratios=(1.8, 1))
-    _predicted_against_actual(left, mean, deviation, actual)
-    _coverage(right, coverage)
-    lower.suptitle("Digits: the surest and the least sure of the test images", **_STYLE)
-    columns = (len(digits) + 1) // 2
-    axes = lower.subplots(2, columns)
-    for row, certain in zip(axes, (True, False), strict=True):
-        for axis, digit in zip(row, [each for each in digits if each["certain"] is certain], strict=True):
-            axis.imshow(digit["pixels"], cmap="gray_r", interpolation="nearest")
-            axis.set_title(digit["title"], color=_BLUE if certain else _ORANGE, fontsize=9)
-            axis.set_axis_off()
-    return figure
+def draw(figure: Figure) -> Canvas:
+    """The figure on a canvas."""
+    canvas = Canvas(figsize=(figure.width, sum(row.height for row in figure.rows)), layout="constrained", facecolor="white")
+    FigureCanvasAgg(canvas)
+    if figure.title:
+        canvas.suptitle(figure.title, color=_INK, fontsize=13)
+    parts: Any = canvas.subfigures(len(figure.rows), 1, height_ratios=[row.height for row in figure.rows], squeeze=False)
+    for part, row in zip(parts[:, 0], figure.rows, strict=True):
+        if row.title:
+            part.suptitle(row.title, color=_INK, fontsize=11)
+        axes = part.subplots(1, len(row.panels), width_ratios=row.widths, squeeze=False)[0]
+        for axis, panel in zip(axes, row.panels, strict=True):
+            _draw_panel(axis, panel)
+    return canvas
 
 
-def _predicted_against_actual(axis: Any, mean: np.ndarray, deviation: np.ndarray, actual: np.ndarray) -> None:
-    order = np.argsort(mean)
-    place = np.arange(len(mean))
-    low, high = mean[order] - 1.645 * deviation[order], mean[order] + 1.645 * deviation[order]
-    outside = (actual[order] < low) | (actual[order] > high)
-    axis.fill_between(place, low, high, color=_BLUE, alpha=0.18, linewidth=0, label="90 % interval")
-    axis.plot(place, mean[order], color=_BLUE, linewidth=1.5, label="predicted mean")
-    axis.plot(place[~outside], actual[order][~outside], ".", color=_INK, markersize=5, label="actual, inside")
-    axis.plot(place[outside], actual[order][outside], "x", color=_ORANGE, markersize=6, label="actual, outside")
-    axis.set_title("Diabetes: progression after one year, test patients by prediction", **_STYLE)
-    axis.set_xlabel("test patient, from the lowest to the highest prediction")
-    axis.set_ylabel("disease progression")
-    axis.legend(frameon=False, loc="upper left", fontsize=9)
-    _plain(axis)
-
-
-def _coverage(axis: Any, coverage: np.ndarray) -> None:
-    expected, observed = coverage
-    axis.plot([0, 1], [0, 1], color=_GREY, linewidth=1, label="ideal")
-    axis.plot(expected, observed, "o-", color=_BLUE, markersize=5, label="ensemble")
-    axis.set_title("Does a p % interval hold p %?", **_STYLE)
-    axis.set_xlabel("expected share inside the interval")
-    axis.set_ylabel("observed share on test rows")
-    axis.set_xlim(0, 1)
-    axis.set_ylim(0, 1)
-    axis.set_aspect("equal")
-    axis.legend(frameon=False, loc="upper left", fontsize=9)
-    _plain(axis)
-
-
-def _plain(axis: Any) -> None:
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    for layer in panel.layers:
+        _draw_layer(axis, layer)
+    is_image = any(isinstance(layer, Image) for layer in panel.layers)
+    axis.set_title(panel.title, color=_INK, fontsize=9 if is_image else 11)
+    axis.set_xlabel(panel.x_label)
+    axis.set_ylabel(panel.y_label)
+    if panel.x_limits is not None:
+        axis.set_xlim(*panel.x_limits)
+    if panel.y_limits is not None:
+        axis.set_ylim(*panel.y_limits)
+    if panel.y_ticks is not None:
+        axis.set_yticks(range(len(panel.y_ticks)), panel.y_ticks)
+    if panel.square:
+        axis.set_aspect("equal")
+    if is_image:
+        axis.set_axis_off()
+    elif panel.legend and axis.get_legend_handles_labels()[1]:
+        axis.legend(frameon=False, fontsize=9)
+    axis.spines[["top", "right"]].set_visible(False)
     axis.tick_params(colors=_INK)
+
+
+def _draw_layer(axis: Any, layer: Layer) -> None:
+    if isinstance(layer, Image):
+        axis.imshow(layer.pixels, cmap="gray_r" if layer.pixels.ndim == 2 else None, interpolation="nearest")
+        return
+    colour, label = _COLOURS[layer.role], layer.label or None
+    if isinstance(layer, Band):
+        axis.fill_between(layer.x, layer.low, layer.high, color=colour, alpha=0.28, linewidth=0, label=label)
+    elif isinstance(layer, Line):
+        style, marker = "--" if layer.dashed else "-", "o" if layer.markers else None
+        axis.plot(layer.x, layer.y, style, color=colour, marker=marker, markersize=4.5, linewidth=1.5, label=label)
+    elif isinstance(layer, Points):
+        bars = {"capsize": 2, "elinewidth": 1.2} if layer.x_error is not None else {}
+        axis.errorbar(
+            layer.x, layer.y, xerr=layer.x_error, fmt=layer.marker, color=colour, markersize=4.5, label=label, **bars
+        )

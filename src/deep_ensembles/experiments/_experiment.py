@@ -1,0 +1,116 @@
+"""What an experiment is: cells to run, and a summary of what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from deep_ensembles.panels import Figure
+from deep_ensembles.records import Cell, Record
+from deep_ensembles.tables import Table
+
+Scale: TypeAlias = Literal["smoke", "laptop", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user asks for.
+
+    Arguments:
+        scale: "smoke" to see it work, "laptop" for the real thing within a coffee break or two, "paper" for all of it.
+        datasets: the data sets, in this order.
+        methods: the methods to report, in this order.
+        seed: the seed of everything.
+    """
+
+    scale: Scale
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the paper, checked.
+
+    Arguments:
+        statement: in our words.
+        source: where the paper says it.
+        dataset: the data set it was checked on; empty for all of them together.
+        holds: the verdict.
+        numbers: what the verdict rests on.
+    """
+
+    statement: str
+    source: str
+    dataset: str
+    holds: bool
+    numbers: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What an experiment found.
+
+    Arguments:
+        rows: one plain mapping per number: dataset, method, metric, mean, …
+        differences: paired differences between methods, likewise.
+        claims: the paper's statements with verdicts.
+        tables: for people.
+        figures: by file name.
+        notes: what a reader must know.
+    """
+
+    rows: list[dict[str, Any]]
+    claims: list[Claim]
+    tables: list[Table]
+    differences: list[dict[str, Any]] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a cell leaves: numbers, and the predictions they were computed from."""
+
+    result: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+
+class Run(Protocol):
+    """Does the work of a cell; everything it needs is in the config."""
+
+    def __call__(self, config: Mapping[str, Any], /) -> Outcome: ...
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper.
+
+    Arguments:
+        name: file name, and command-line name.
+        makes: what it reproduces.
+        takes: how long, by scale.
+        datasets: those it can run on.
+        methods: those it compares.
+        cells: the work for a selection.
+        run: does one cell's.
+        summarise: finished cells → numbers beside the paper's, verdicts, figures.
+        only_at_paper_scale: data sets that have to be asked for by name at a smaller scale.
+        choose: data sets at hand → those to use, where not all of them are.
+    """
+
+    name: str
+    makes: str
+    takes: Mapping[Scale, str]
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...]
+    cells: Callable[[Selection], list[Cell]]
+    run: Run
+    summarise: Callable[[Sequence[Record], Selection], Summary]
+    only_at_paper_scale: tuple[str, ...] = ()
+    choose: Callable[[Sequence[str]], Sequence[str]] = tuple

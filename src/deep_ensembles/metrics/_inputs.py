@@ -1,0 +1,81 @@
+"""What users hand to metrics, checked and made one kind: tensors beside a distribution, NumPy vectors elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Distribution
+
+from deep_ensembles._checks import require
+from deep_ensembles.rows import as_tensor
+
+Vector = NDArray[np.float64]
+# Averaged probabilities exceed 1 by rounding, in half precision by this much.
+_ROUNDING = 1e-3
+
+
+def refuse(wrong: Any, name: str, must: str, values: Any) -> None:
+    """Raise `ValueError` with the first of the values that are wrong, if any is."""
+    if bool(wrong.any()):
+        require(False, name, must, values[wrong].reshape(-1)[0].item())
+
+
+def has_classes(distribution: Distribution) -> bool:
+    """Whether the prediction is over classes: its probabilities have one axis more than its batch."""
+    probabilities: Tensor | None = getattr(distribution, "probs", None)
+    return probabilities is not None and probabilities.dim() > len(distribution.batch_shape)
+
+
+def checked_target(distribution: Distribution, target: Any) -> Tensor:
+    """The targets where the distribution is, one for each prediction and at least one; class numbers for classes."""
+    checked = as_tensor("target", target).to(distribution.mean.device)
+    shape = tuple(distribution.batch_shape + distribution.event_shape)
+    require(tuple(checked.shape) == shape, "target", f"of the prediction's shape {shape}", tuple(checked.shape))
+    require(checked.numel() > 0, "target", "at least one", tuple(checked.shape))
+    refuse(~checked.isfinite(), "target", "finite", checked)
+    return _checked_labels(distribution, checked) if has_classes(distribution) else checked
+
+
+def _checked_labels(distribution: Distribution, target: Tensor) -> Tensor:
+    probabilities: Tensor = distribution.probs  # type: ignore[attr-defined]
+    refuse(probabilities.isnan(), "distribution", "without NaN", probabilities)
+    wrong = (target < 0) | (target >= probabilities.shape[-1]) | (target != target.long())
+    refuse(wrong, "target", f"class numbers from 0 to {probabilities.shape[-1] - 1}", target)
+    return target.long()
+
+
+def probabilities_and_labels(metric: str, distribution: Distribution, target: Any) -> tuple[Tensor, Tensor]:
+    """Probabilities `[case, class]` and labels `[case]`, on the CPU."""
+    if not has_classes(distribution):
+        raise TypeError(f"`{metric}` needs a prediction over classes, got {type(distribution).__name__}")
+    labels = checked_target(distribution, target)
+    probabilities: Tensor = distribution.probs.detach()  # type: ignore[attr-defined]
+    return probabilities.reshape(-1, probabilities.shape[-1]).cpu(), labels.flatten().cpu()
+
+
+def vector(name: str, values: Any) -> Vector:
+    """One finite number per case, at least one."""
+    array: Vector = as_tensor(name, values).double().numpy()
+    require(array.ndim == 1 and array.size > 0, name, "one number per case, at least one", array.shape)
+    refuse(~np.isfinite(array), name, "finite", array)
+    return array
+
+
+def paired(**values: Any) -> list[Vector]:
+    """Two vectors over the same cases."""
+    first, second = values
+    arrays = [vector(name, each) for name, each in values.items()]
+    require(len(arrays[0]) == len(arrays[1]), second, f"as many as `{first}`, {len(arrays[0])}", len(arrays[1]))
+    return arrays
+
+
+def confidence_and_correct(confidence: Any, correct: Any) -> list[Vector]:
+    """Probabilities of being right, and whether each case was (0 or 1), from the least sure to the surest."""
+    sure, right = paired(confidence=confidence, correct=correct)
+    refuse((sure < 0) | (sure > 1 + _ROUNDING), "confidence", "between 0 and 1", sure)
+    refuse((right != 0) & (right != 1), "correct", "true or false (1 or 0)", right)
+    order = np.argsort(sure)
+    return [sure[order], right[order]]

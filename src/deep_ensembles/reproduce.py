@@ -1,0 +1,212 @@
+"""Runs an experiment cell by cell, resumes what was begun, and writes what was found."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from deep_ensembles._checks import check_integer, require
+from deep_ensembles._files import write_atomically
+from deep_ensembles.datasets import DatasetError, card, data_home
+from deep_ensembles.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary
+from deep_ensembles.records import Cell, Record, plain, read_record, write_record
+from deep_ensembles.report.figures import save_figure
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What an experiment found, as text, and where it left its files."""
+
+    summary: Summary
+    text: str
+    files: list[Path]
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: Scale = "laptop",
+    only: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    force: bool = False,
+    out: Path = Path("runs"),
+    seed: int = 0,
+    jobs: int | None = None,
+) -> Reproduction:
+    """Run an experiment, or what is left of it, and write tables, figures and verdicts.
+
+    Arguments:
+        name: see `EXPERIMENTS`; hyphens may stand for underscores.
+        scale: see `Selection`.
+        only: the data sets to use; by default all that are here.
+        methods: the methods to compare; by default all.
+        force: run finished cells again.
+        out: the folder for everything, `out/<experiment>/<cell>/`.
+        seed: the seed of everything.
+        jobs: how many cells to run side by side, each in a process of its own; by default one per core.
+    """
+    name = name.replace("-", "_")
+    require(name in EXPERIMENTS, "name", f"one of {', '.join(EXPERIMENTS)}", name)
+    experiment = EXPERIMENTS[name]
+    require(scale in SCALES, "scale", f"one of {', '.join(SCALES)}", scale)
+    check_integer("seed", seed, low=0)
+    jobs = os.cpu_count() or 1 if jobs is None else jobs
+    check_integer("jobs", jobs, low=1)
+    datasets, missing = _datasets(experiment, scale, only)
+    selection = Selection(scale, datasets, _methods(experiment, methods), seed)
+    root = Path(out) / name
+    cells = experiment.cells(selection)
+    _run_cells(experiment, cells, root, force, jobs)
+    records = [record for cell in cells if (record := read_record(root, cell)) is not None]
+    summary = experiment.summarise(records, selection)
+    summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
+    return _write(experiment, selection, summary, root, records)
+
+
+def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) -> tuple[tuple[str, ...], list[str]]:
+    """The data sets to use, and those that would be used if they were here."""
+    home = data_home()
+    if only is not None:
+        for each in only:
+            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}", each)
+            if not card(each).is_here(home):
+                raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
+        return tuple(dict.fromkeys(only)), []
+    wanted = [each for each in experiment.datasets if scale == "paper" or each not in experiment.only_at_paper_scale]
+    here = [each for each in wanted if card(each).is_here(home)]
+    if not here:
+        raise DatasetError(f"no data set of {experiment.name} is in {home}; run: deep-ensembles data fetch {wanted[0]}")
+    chosen = tuple(experiment.choose(here))
+    return chosen, [each for each in wanted if each not in here and chosen == tuple(here)]
+
+
+def _methods(experiment: Experiment, methods: Sequence[str] | None) -> tuple[str, ...]:
+    if methods is None:
+        return experiment.methods
+    known = {method.lower(): method for method in experiment.methods}
+    for each in methods:
+        require(each.lower() in known, "methods", f"among {'; '.join(experiment.methods)}", each)
+    wanted = {known[each.lower()] for each in methods}
+    return tuple(method for method in experiment.methods if method in wanted)
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _run_cells(experiment: Experiment, cells: Sequence[Cell], root: Path, force: bool, jobs: int) -> None:
+    todo = sorted((cell for cell in cells if force or read_record(root, cell) is None), key=lambda cell: -cell.cost)
+    with _cell_progress(experiment.name, len(cells), len(cells) - len(todo)) as advance:
+        if jobs == 1 or len(todo) <= 1:
+            for cell in todo:
+                _run_cell(experiment.name, cell, root)
+                advance(cell)
+            return
+        processes = min(jobs, len(todo))
+        threads = max(1, torch.get_num_threads() // processes)
+        pool = ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (threads, os.getpid()))
+        try:
+            pending = {pool.submit(_run_cell, experiment.name, cell, root): cell for cell in todo}
+            for finished in as_completed(pending):
+                finished.result()
+                advance(pending[finished])
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _run_cell(name: str, cell: Cell, root: Path) -> None:
+    start = time.perf_counter()
+    outcome = EXPERIMENTS[name].run(cell.config)
+    seconds = round(time.perf_counter() - start, 2)
+    write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
+
+
+def _start_worker(threads: int, parent: int) -> None:
+    """Fewer threads per process; and no process outlives the command, however that ends."""
+    torch.set_num_threads(threads)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _cell_progress(name: str, total: int, done: int) -> Iterator[Any]:
+    """A bar over cells on a terminal; nothing elsewhere."""
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[last]}"), TimeElapsedColumn())
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=total, completed=done, last="resumed" if done else "")
+        yield lambda cell: bar.update(task, advance=1, last=cell.name)
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def _write(
+    experiment: Experiment, selection: Selection, summary: Summary, root: Path, records: Sequence[Record]
+) -> Reproduction:
+    text = "\n".join([*(table.text() for table in summary.tables), _verdicts(summary.claims), _listed(summary.notes)])
+    content = {
+        "experiment": experiment.name,
+        **asdict(selection),
+        "rows": summary.rows,
+        "differences": summary.differences,
+        "claims": [asdict(claim) for claim in summary.claims],
+        "notes": summary.notes,
+        "cells": [{"folder": record.path.name, "seconds": record.result["seconds"]} for record in records],
+    }
+    files = {"summary.json": json.dumps(plain(content), indent=1, ensure_ascii=False), "summary.csv": _csv(summary.rows),
+             "summary.txt": text}  # fmt: skip
+    if summary.differences:
+        files["differences.csv"] = _csv(summary.differences)
+    for name, each in files.items():
+        write_atomically(root / name, each.encode())
+    drawn = [
+        save_figure(figure, root / f"{name}.{kind}") for name, figure in summary.figures.items() for kind in ("svg", "png")
+    ]
+    return Reproduction(summary, text, [*(root / name for name in files), *drawn])
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain(rows))
+    return buffer.getvalue()
+
+
+def _verdicts(claims: Sequence[Claim]) -> str:
+    """Statement by statement: on how many data sets it holds, and the numbers."""
+    lines = ["The paper's statements"]
+    for statement in dict.fromkeys(claim.statement for claim in claims):
+        own = [claim for claim in claims if claim.statement == statement]
+        holding = sum(claim.holds for claim in own)
+        verdict = (
+            "holds" if holding == len(own) else "does not hold" if holding == 0 else f"holds on {holding} of {len(own)}"
+        )
+        lines.append(f"\n  {verdict}: {statement} ({own[0].source})")
+        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<24}{claim.numbers}" for claim in own)
+    return "\n".join(lines) + "\n" if claims else ""
+
+
+def _listed(notes: Sequence[str]) -> str:
+    return "".join(f"  · {note}\n" for note in notes)
