@@ -29,7 +29,7 @@ LAYERS = [
     {"cli"},
 ]
 # Users call these with what they need by name.
-DOORS = ("fit_ensemble", "cross_validate")
+DOORS = ("fit_ensemble", "cross_validate", "reproduce")
 LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
 ALONE = {
     "typer": {"cli.py"},

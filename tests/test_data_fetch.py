@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,12 +130,12 @@ def test_the_command(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(tmp_path))
     monkeypatch.setitem(catalogue._CARDS, "yacht", server.card(card("yacht")))
     runner = CliRunner()
-    assert "no   │ uci/yacht.npz" in runner.invoke(app, ["data", "list"]).stdout
+    assert re.search(r"yacht .* no +uci/yacht.npz", runner.invoke(app, ["data", "list"]).stdout)
     result = runner.invoke(app, ["data", "fetch", "yacht", "toy_cubic"])
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [f"yacht  {tmp_path / 'uci' / 'yacht.npz'}", "toy_cubic  needs no file"]
     listed = runner.invoke(app, ["data", "list"])
-    assert "yes  │ uci/yacht.npz" in listed.stdout
+    assert re.search(r"yacht .* yes +uci/yacht.npz", listed.stdout)
     assert f"data home  {tmp_path}" in listed.stdout
     assert listed.exit_code == 0
 

@@ -57,6 +57,7 @@ def reproduce(
     scale: Annotated[str, typer.Option(help="smoke: to see it work; laptop: the real thing; paper: all of it.")] = "laptop",
     only: Annotated[str | None, typer.Option(help="Data sets, with commas between them.")] = None,
     methods: Annotated[str | None, typer.Option(help="Methods, with commas between them.")] = None,
+    networks: Annotated[str | None, typer.Option(help="Networks, with commas between them, if there are several.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Run again what is finished.")] = False,
     out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("runs"),
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
@@ -73,9 +74,9 @@ def reproduce(
         _print_tables([_module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows)])
         return
     with _one_sentence():
-        found = _module("reproduce").reproduce(
-            name, scale=scale, only=_listed(only), methods=_listed(methods), force=force, out=out, seed=seed, jobs=jobs
-        )
+        names = {"only": _listed(only), "methods": _listed(methods), "networks": _listed(networks)}
+        how = {"scale": scale, "force": force, "out": out, "seed": seed, "jobs": jobs}
+        found = _module("reproduce").reproduce(name, **names, **how)
     print(found.text)
     for file in found.files:
         print(f"wrote  {file}")

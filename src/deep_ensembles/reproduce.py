@@ -44,6 +44,7 @@ def reproduce(
     scale: Scale = "laptop",
     only: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
+    networks: Sequence[str] | None = None,
     force: bool = False,
     out: Path = Path("runs"),
     seed: int = 0,
@@ -56,6 +57,7 @@ def reproduce(
         scale: see `Selection`.
         only: the data sets to use; by default all that are here.
         methods: the methods to compare; by default all.
+        networks: the networks to train, where an experiment has several.
         force: run finished cells again.
         out: the folder for everything, `out/<experiment>/<cell>/`.
         seed: the seed of everything.
@@ -69,10 +71,13 @@ def reproduce(
     jobs = os.cpu_count() or 1 if jobs is None else jobs
     check_integer("jobs", jobs, low=1)
     datasets, missing = _datasets(experiment, scale, only)
-    selection = Selection(scale, datasets, _methods(experiment, methods), seed)
+    networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
+    selection = Selection(scale, datasets, _chosen("methods", methods, experiment.methods), networks, seed)
     root = Path(out) / name
+    for other, needed in experiment.needs(selection).items():
+        _run_cells(EXPERIMENTS[other], needed, Path(out), False, jobs)
     cells = experiment.cells(selection)
-    _run_cells(experiment, cells, root, force, jobs)
+    _run_cells(experiment, cells, Path(out), force, jobs)
     records = [record for cell in cells if (record := read_record(root, cell)) is not None]
     summary = experiment.summarise(records, selection)
     summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
@@ -88,7 +93,7 @@ def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) 
             if not card(each).is_here(home):
                 raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
         return tuple(dict.fromkeys(only)), []
-    wanted = [each for each in experiment.datasets if scale == "paper" or each not in experiment.only_at_paper_scale]
+    wanted = _usual(experiment.datasets, experiment, scale)
     here = [each for each in wanted if card(each).is_here(home)]
     if not here:
         raise DatasetError(f"no data set of {experiment.name} is in {home}; run: deep-ensembles data fetch {wanted[0]}")
@@ -96,32 +101,41 @@ def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) 
     return chosen, [each for each in wanted if each not in here and chosen == tuple(here)]
 
 
-def _methods(experiment: Experiment, methods: Sequence[str] | None) -> tuple[str, ...]:
-    if methods is None:
-        return experiment.methods
-    known = {method.lower(): method for method in experiment.methods}
-    for each in methods:
-        require(each.lower() in known, "methods", f"among {'; '.join(experiment.methods)}", each)
-    wanted = {known[each.lower()] for each in methods}
-    return tuple(method for method in experiment.methods if method in wanted)
+def _usual(names: Sequence[str], experiment: Experiment, scale: Scale) -> list[str]:
+    """What is used at a scale unless the user names something."""
+    return [each for each in names if scale == "paper" or each not in experiment.only_at_paper_scale]
+
+
+def _chosen(
+    setting: str, wanted: Sequence[str] | None, there: Sequence[str], usual: Sequence[str] | None = None
+) -> tuple[str, ...]:
+    """Those of a list that were asked for, in the list's order and spelling."""
+    if wanted is None:
+        return tuple(there if usual is None else usual)
+    known = {each.lower(): each for each in there}
+    for each in wanted:
+        require(each.lower() in known, setting, f"among {'; '.join(there)}", each)
+    asked = {known[each.lower()] for each in wanted}
+    return tuple(each for each in there if each in asked)
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------
 
 
-def _run_cells(experiment: Experiment, cells: Sequence[Cell], root: Path, force: bool, jobs: int) -> None:
-    todo = sorted((cell for cell in cells if force or read_record(root, cell) is None), key=lambda cell: -cell.cost)
+def _run_cells(experiment: Experiment, cells: Sequence[Cell], out: Path, force: bool, jobs: int) -> None:
+    todo = [cell for cell in cells if force or read_record(out / experiment.name, cell) is None]
+    todo.sort(key=lambda cell: -cell.cost)
     with _cell_progress(experiment.name, len(cells), len(cells) - len(todo)) as advance:
         if jobs == 1 or len(todo) <= 1:
             for cell in todo:
-                _run_cell(experiment.name, cell, root)
+                _run_cell(experiment.name, cell, out)
                 advance(cell)
             return
         processes = min(jobs, len(todo))
         threads = max(1, torch.get_num_threads() // processes)
         pool = ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (threads, os.getpid()))
         try:
-            pending = {pool.submit(_run_cell, experiment.name, cell, root): cell for cell in todo}
+            pending = {pool.submit(_run_cell, experiment.name, cell, out): cell for cell in todo}
             for finished in as_completed(pending):
                 finished.result()
                 advance(pending[finished])
@@ -129,11 +143,11 @@ def _run_cells(experiment: Experiment, cells: Sequence[Cell], root: Path, force:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _run_cell(name: str, cell: Cell, root: Path) -> None:
+def _run_cell(name: str, cell: Cell, out: Path) -> None:
     start = time.perf_counter()
-    outcome = EXPERIMENTS[name].run(cell.config)
+    outcome = EXPERIMENTS[name].run(cell, out)
     seconds = round(time.perf_counter() - start, 2)
-    write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
+    write_record(out / name, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
 
 
 def _start_worker(threads: int, parent: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -24,12 +25,14 @@ class Selection:
         scale: "smoke" to see it work, "laptop" for the real thing within a coffee break or two, "paper" for all of it.
         datasets: the data sets, in this order.
         methods: the methods to report, in this order.
+        networks: the networks, where an experiment has several.
         seed: the seed of everything.
     """
 
     scale: Scale
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
+    networks: tuple[str, ...] = ()
     seed: int = 0
 
 
@@ -82,9 +85,13 @@ class Outcome:
 
 
 class Run(Protocol):
-    """Does the work of a cell; everything it needs is in the config."""
+    """Does the work of a cell.
 
-    def __call__(self, config: Mapping[str, Any], /) -> Outcome: ...
+    Everything the result depends on is in the cell's config. `out` is where all experiments keep their cells: what it needs
+    of another one is found there, and a model that belongs to the cell may be left in its own folder.
+    """
+
+    def __call__(self, cell: Cell, out: Path, /) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,9 @@ class Experiment:
         cells: the work for a selection.
         run: does one cell's.
         summarise: finished cells → numbers beside the paper's, verdicts, figures.
-        only_at_paper_scale: data sets that have to be asked for by name at a smaller scale.
+        networks: those it can train, where there are several.
+        only_at_paper_scale: data sets and networks that have to be asked for by name at a smaller scale.
+        needs: for a selection, the cells of other experiments that must be finished first.
         choose: data sets at hand → those to use, where not all of them are.
     """
 
@@ -112,5 +121,7 @@ class Experiment:
     cells: Callable[[Selection], list[Cell]]
     run: Run
     summarise: Callable[[Sequence[Record], Selection], Summary]
+    networks: tuple[str, ...] = ()
     only_at_paper_scale: tuple[str, ...] = ()
     choose: Callable[[Sequence[str]], Sequence[str]] = tuple
+    needs: Callable[[Selection], Mapping[str, list[Cell]]] = lambda selection: {}

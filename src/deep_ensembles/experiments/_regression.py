@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,9 @@ def regression_cell(dataset: str, training: str, seed: int, **settings: Any) -> 
     return Cell(f"{dataset}-{training}", config, work)
 
 
-def run_regression(config: Mapping[str, Any]) -> Outcome:
+def run_regression(cell: Cell, out: Path) -> Outcome:
     """Train on all splits as one stack, predict their test rows, and score."""
+    config = cell.config
     dataset = uci(config["dataset"])
     splits = [(_thinned(train, config["rows"]), test) for train, test in dataset.splits[: config["splits"]]]
     start = time.perf_counter()

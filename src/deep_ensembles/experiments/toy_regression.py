@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,8 +49,9 @@ def cells(selection: Selection) -> list[Cell]:
     return [Cell(name, {**settings, "training": name}) for name in wanted]
 
 
-def run(config: Mapping[str, Any]) -> Outcome:
+def run(cell: Cell, out: Path) -> Outcome:
     """Train on every drawn data set (all as one stack) and predict a grid that reaches beyond the data."""
+    config = cell.config
     drawn = [toy_cubic(config["seed"] + i) for i in range(config["draws"])]
     inputs, targets = (np.concatenate([getattr(each, part) for each in drawn]) for part in ("inputs", "targets"))
     n_rows = len(drawn[0].targets)

@@ -1,0 +1,148 @@
+"""The shape that the three experiments on ensemble size share: scores against M, method by method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from deep_ensembles.experiments._classification import (
+    ADVERSARIAL,
+    DROPOUT,
+    ENSEMBLE,
+    RANDOM,
+    ROLES,
+    image_cell,
+    train_images,
+)
+from deep_ensembles.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
+from deep_ensembles.panels import Figure, Line, Panel, Row
+from deep_ensembles.records import Cell, Record
+from deep_ensembles.tables import Table
+
+TITLES = {"error": "classification error", "top_5_error": "top-5 error", "nll": "NLL", "brier": "Brier score (÷ K)"}
+LISTED = (1, 2, 3, 5, 10, 15)
+
+
+def ensemble_size(
+    name: str,
+    makes: str,
+    takes: dict[Any, str],
+    dataset: str,
+    methods: Sequence[str],
+    networks: Sequence[str],
+    settings: Callable[[Selection, str], dict[str, Any]],
+    **others: Any,
+) -> Experiment:
+    """An experiment that trains each network with each method, and scores the first 1, 2, … members.
+
+    Arguments:
+        settings: (selection, network) → the cell's settings.
+        others: `metrics` to show; `paper`, its numbers by metric; and settings of `Experiment`.
+    """
+    metrics, paper = others.pop("metrics", ("error", "nll", "brier")), others.pop("paper", {})
+    return Experiment(
+        name=name,
+        makes=makes,
+        takes=takes,
+        datasets=(dataset,),
+        methods=tuple(methods),
+        networks=tuple(networks),
+        cells=partial(_cells, settings),
+        run=partial(_run, name),
+        summarise=partial(_summarise, name, metrics, paper),
+        **others,
+    )
+
+
+def _cells(settings: Callable[[Selection, str], dict[str, Any]], selection: Selection) -> list[Cell]:
+    return [
+        image_cell(dataset, network, method, selection.seed, **settings(selection, network))
+        for dataset in selection.datasets
+        for network in selection.networks
+        for method in selection.methods
+    ]
+
+
+def _run(name: str, cell: Cell, out: Path) -> Outcome:
+    return train_images(cell, out / name)
+
+
+def _summarise(
+    name: str, metrics: Sequence[str], paper: dict[str, Sequence[float]], records: Sequence[Record], selection: Selection
+) -> Summary:
+    rows, tables, figure_rows, claims = [], [], [], []
+    for network in selection.networks:
+        own = {record.cell.config["method"]: record for record in records if record.cell.config["network"] == network}
+        sizes = {method: record.result["sizes"] for method, record in own.items()}
+        dataset = next(iter(own.values())).cell.config["dataset"]
+        for method, found in sizes.items():
+            for each in found:
+                known = {metric: values[each["members"] - 1] for metric, values in paper.items()
+                         if each["members"] <= len(values)}  # fmt: skip
+                rows += [
+                    {"dataset": dataset, "network": network, "method": method, "members": each["members"],
+                     "metric": metric, "value": value, "paper": known.get(metric)}
+                    for metric, value in each.items() if metric != "members"
+                ]  # fmt: skip
+        tables.append(_table(f"{dataset}, {network}", sizes, metrics, paper))
+        figure_rows.append(_figure_row(f"{dataset}, {network}", sizes, metrics))
+        claims += _claims(f"{dataset}, {network}", sizes)
+    description = "Scores against the number of networks, a line per method."
+    notes = [f"{record.cell.name}: {record.result['training_seconds']:.0f} s of training" for record in records]
+    return Summary(rows, claims, tables, figures={name: Figure(figure_rows, description=description)}, notes=notes)
+
+
+def _table(title: str, sizes: dict[str, Any], metrics: Sequence[str], paper: dict[str, Sequence[float]]) -> Table:
+    lines = []
+    for method, found in sizes.items():
+        for each in found:
+            if each["members"] in LISTED or paper:
+                told = [_number(metric, each[metric]) for metric in metrics]
+                known = [_number(metric, paper[metric][each["members"] - 1]) for metric in metrics if metric in paper]
+                lines.append([method, str(each["members"]), *told, *known])
+    known = [f"paper: {metric}" for metric in metrics if metric in paper]
+    return Table(title, ["", "M", *(TITLES[metric] for metric in metrics), *known], lines)
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{value:.2%}" if "error" in metric else f"{value:.5f}" if metric == "brier" else f"{value:.4f}"
+
+
+def _figure_row(title: str, sizes: dict[str, Any], metrics: Sequence[str]) -> Row:
+    panels = []
+    for metric in metrics:
+        lines = [
+            Line([each["members"] for each in found], [each[metric] for each in found], method, ROLES[method], markers=True)  # type: ignore[arg-type]
+            for method, found in sizes.items()
+        ]
+        panels.append(
+            Panel(lines, TITLES[metric], "number of networks (MC-dropout: of samples)", legend=metric == metrics[0])
+        )
+    return Row(panels, title, 4.2)
+
+
+def _claims(dataset: str, sizes: dict[str, Any]) -> list[Claim]:
+    claims = []
+    for metric in ("error", "nll", "brier"):
+        for method, found in sizes.items():
+            if method != DROPOUT:
+                first, last = found[0][metric], found[-1][metric]
+                statement = f"{TITLES[metric]} falls with the number of networks"
+                numbers = f"{method}: {_number(metric, first)} → {_number(metric, last)} (M = {len(found)})"
+                claims.append(Claim(statement, "section 3.4", dataset, last < first, numbers))
+        orders = ((ADVERSARIAL, ENSEMBLE), (ADVERSARIAL, RANDOM), (ENSEMBLE, DROPOUT), (ADVERSARIAL, DROPOUT))
+        for better, worse in orders:
+            if better in sizes and worse in sizes:
+                claims.append(_order(dataset, metric, better, worse, sizes))
+    return claims
+
+
+def _order(dataset: str, metric: str, better: str, worse: str, sizes: dict[str, Any]) -> Claim:
+    """Whether one method is below another at every size from 5 on (or at the largest, if there are fewer)."""
+    pairs = [(a, b) for a, b in zip(sizes[better], sizes[worse], strict=True) if a["members"] >= min(5, len(sizes[better]))]
+    wins = sum(a[metric] < b[metric] for a, b in pairs)
+    last = f"{_number(metric, pairs[-1][0][metric])} and {_number(metric, pairs[-1][1][metric])} at the largest M"
+    statement = f"{TITLES[metric]}: {better} is below {worse} at M ≥ 5"
+    return Claim(statement, "section 3.4", dataset, wins == len(pairs), f"at {wins} of {len(pairs)} sizes; {last}")

@@ -1,0 +1,116 @@
+"""Ensembles trained elsewhere, asked about classes they have never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deep_ensembles._files import file_sum
+from deep_ensembles.datasets import ImageDataset, card, data_home, load_dataset
+from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size, svhn_ensemble_size
+from deep_ensembles.experiments._classification import (
+    ADVERSARIAL,
+    DROPOUT,
+    ENSEMBLE,
+    SHORT,
+    chosen,
+    image_cell,
+    predict,
+    saved_ensemble,
+)
+from deep_ensembles.experiments._experiment import Outcome, Selection
+from deep_ensembles.records import Cell
+
+METHODS = (ENSEMBLE, ADVERSARIAL, DROPOUT)
+DOG_MEMBERS, DOG_EPOCHS = {"smoke": 2, "laptop": 5, "paper": 10}, {"smoke": 1, "laptop": 20, "paper": 60}
+
+
+@dataclass(frozen=True)
+class Known:
+    """What ensembles were trained on.
+
+    Arguments:
+        experiment: whose cells they are.
+        dataset, network: of these cells.
+        unknown: data sets whose images are all of classes they do not know.
+    """
+
+    experiment: str
+    dataset: str
+    network: str
+    unknown: tuple[str, ...]
+
+
+# By the name under which a user picks them; dogs are the classes of that group in Tiny-ImageNet's `classes.tsv`.
+KNOWN = {
+    "mnist": Known("mnist_ensemble_size", "mnist", "mlp-3", ("notmnist", "fashion-mnist")),
+    "svhn": Known("svhn_ensemble_size", "svhn", "vgg", ("cifar10",)),
+    "tiny-imagenet": Known("imagenet_ensemble_size", "tiny-imagenet", "inception", ("tiny-imagenet",)),
+}
+
+
+def trained_cells(selection: Selection) -> dict[str, list[Cell]]:
+    """The cells of other experiments that hold the ensembles."""
+    needed: dict[str, list[Cell]] = {}
+    for dataset in selection.datasets:
+        needed.setdefault(KNOWN[dataset].experiment, []).extend(
+            trained_cell(dataset, method, selection) for method in selection.methods
+        )
+    return needed
+
+
+def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
+    """The cell whose ensemble knows this set; of Tiny-ImageNet, its dogs."""
+    known = KNOWN[dataset]
+    modules = {"mnist": mnist_ensemble_size, "svhn": svhn_ensemble_size, "tiny-imagenet": imagenet_ensemble_size}
+    settings = modules[dataset].settings(selection, known.network)
+    if dataset == "tiny-imagenet":
+        dogs = {"members": DOG_MEMBERS[selection.scale], "epochs": DOG_EPOCHS[selection.scale], "classes": dog_classes()}
+        settings = {**settings, **dogs, "rows": None}
+    return image_cell(dataset, known.network, method, selection.seed, **settings)
+
+
+def dog_classes() -> list[str]:
+    """The classes of dogs, by WordNet id."""
+    lines = (data_home() / "tiny-imagenet" / "classes.tsv").read_text().splitlines()
+    return sorted(line.split("\t")[0] for line in lines if line.split("\t")[1] == "dog")
+
+
+def unknown_cells(selection: Selection) -> list[Cell]:
+    """A cell per ensemble and set of unknown classes that is here."""
+    home = data_home()
+    cells = []
+    for dataset in selection.datasets:
+        for unknown in KNOWN[dataset].unknown:
+            about = card(unknown)
+            if about.is_here(home):
+                files = sorted({path for part in (*about.parts, about.file) if part and (path := home / part).is_file()})
+                data = {path.name: file_sum(path) for path in files}
+                cells += [_cell(dataset, unknown, data, method, selection) for method in selection.methods]
+    return cells
+
+
+def _cell(dataset: str, unknown: str, data: dict[str, str], method: str, selection: Selection) -> Cell:
+    trained = trained_cell(dataset, method, selection)
+    config = {"trained": trained.folder, "experiment": KNOWN[dataset].experiment, "known": dataset, "unknown": unknown,
+              "data": data, "training": dict(trained.config)}  # fmt: skip
+    return Cell(f"{dataset}-{unknown}-{SHORT[method]}", config)
+
+
+def run_unknown(cell: Cell, out: Path) -> Outcome:
+    """Predict the images of unknown classes."""
+    config = cell.config
+    training = Cell(config["trained"].rsplit("-", 1)[0], config["training"])
+    images, _ = unknown_images(config["unknown"], config["training"]["classes"])
+    ensemble = saved_ensemble(out / config["experiment"], training)
+    return Outcome({"images": len(images)}, {"probabilities": predict(ensemble, config["training"], images)})
+
+
+def unknown_images(name: str, known_classes: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Test images of unknown classes; of a set whose classes are partly known, those of the others."""
+    dataset = load_dataset(name)
+    assert isinstance(dataset, ImageDataset)
+    return chosen(*dataset.part("test"), dataset.classes, known_classes, others=True)

@@ -1,0 +1,112 @@
+"""Figure 6: accuracy on the cases that a model is sure about, when some cases are of classes it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, ROLES, mixture_of
+from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
+from deep_ensembles.experiments._unknown import METHODS, run_unknown, trained_cells, unknown_cells
+from deep_ensembles.experiments.known_unknown_classes import known_probabilities
+from deep_ensembles.metrics import accuracy_confidence_curve, threshold_for_accuracy
+from deep_ensembles.panels import Figure, Line, Panel, Row
+from deep_ensembles.records import Cell, Record
+from deep_ensembles.tables import Table
+
+SIZES = (1, 5, 10)
+THRESHOLDS = np.linspace(0, 0.9, 10)
+WANTED = (0.8, 0.9, 0.95, 0.99)
+UNKNOWN = "notmnist"
+
+
+def cells(selection: Selection) -> list[Cell]:
+    """Predictions for notMNIST, one cell per ensemble."""
+    return [cell for cell in unknown_cells(selection) if cell.config["unknown"] == UNKNOWN]
+
+
+def mixed(record: Record, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence and correctness on the known test images and as many unknown ones, whose predictions are all wrong."""
+    inside, labels = known_probabilities(record)
+    outside = record.arrays()["probabilities"]
+    rows = np.random.default_rng(seed).permutation(outside.shape[1])[: len(labels)]
+    known, unknown = mixture_of(inside, size), mixture_of(outside[:, rows], size)
+    correct = np.concatenate([known.mode.numpy() == labels, np.zeros(len(rows), dtype=bool)])
+    return np.concatenate([known.confidence.numpy(), unknown.confidence.numpy()]), correct
+
+
+def summarise(records: Sequence[Record], selection: Selection) -> Summary:
+    """Curves, and the threshold that reaches a wanted accuracy with the share of cases it keeps."""
+    rows: list[dict[str, Any]] = []
+    panels: list[Panel] = []
+    lines: list[list[str]] = []
+    for size in SIZES:
+        own = []
+        for record in records:
+            training = record.cell.config["training"]
+            if size <= training["members"]:
+                confidence, correct = mixed(record, size, selection.seed)
+                method = training["method"]
+                curve = accuracy_confidence_curve(confidence, correct, THRESHOLDS)
+                common = {"dataset": "mnist + notmnist", "network": training["network"], "method": method, "members": size}
+                rows += [
+                    {**common, "metric": f"accuracy at τ = {t:.1f}", "value": float(a), "kept": float(k)}
+                    for t, a, k in zip(curve.threshold, curve.accuracy, curve.kept, strict=True)
+                ]
+                own.append(Line(curve.threshold, curve.accuracy, method, ROLES[method], markers=True))  # type: ignore[arg-type]
+                lines += _inverse(method, size, confidence, correct)
+        if own:
+            title, labels = f"M = {size}", ("confidence threshold τ", "accuracy where confidence ≥ τ")
+            panels.append(Panel(own, title, *labels, (0, 0.92), legend=not panels))
+    columns = ["", "M", "wanted accuracy", "threshold τ", "accuracy", "share kept"]
+    tables = [Table("MNIST mixed with NotMNIST: the threshold that reaches an accuracy", columns, lines)]
+    description = "Accuracy on cases above a confidence threshold, for ensembles and MC-dropout."
+    return Summary(
+        rows, _claims(rows), tables, figures={"accuracy_confidence": Figure([Row(panels)], description=description)}
+    )
+
+
+def _inverse(method: str, size: int, confidence: np.ndarray, correct: np.ndarray) -> list[list[str]]:
+    lines = []
+    for wanted in WANTED:
+        found = threshold_for_accuracy(confidence, correct, wanted)
+        told = (
+            ["not reached", "–", "–"]
+            if found is None
+            else [f"{found.threshold:.4f}", f"{found.accuracy:.1%}", f"{found.kept:.1%}"]
+        )
+        lines.append([method, str(size), f"{wanted:.0%}", *told])
+    return lines
+
+
+def _claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
+    at = {(row["method"], row["members"]): row["value"] for row in rows if row["metric"] == "accuracy at τ = 0.9"}
+    claims = []
+    for size in sorted({size for _, size in at if size >= 5}):
+        for method in (ENSEMBLE, ADVERSARIAL):
+            if (method, size) in at and (DROPOUT, size) in at:
+                statement = "At confidence ≥ 0.9 ensembles are more often right than MC-dropout"
+                numbers = f"M = {size}: {method} {at[method, size]:.1%}, MC-dropout {at[DROPOUT, size]:.1%}"
+                holds = at[method, size] > at[DROPOUT, size]
+                claims.append(Claim(statement, "section 3.6", "mnist + notmnist", holds, numbers))
+    return claims
+
+
+def _needs(selection: Selection) -> dict[str, list[Cell]]:
+    return trained_cells(replace(selection, datasets=("mnist",)))
+
+
+EXPERIMENT = Experiment(
+    name="accuracy_confidence",
+    makes="Figure 6: accuracy against confidence on MNIST mixed with NotMNIST, and its inverse",
+    takes={"smoke": "a minute", "laptop": "a minute after the ensembles are trained", "paper": "minutes after training"},
+    datasets=("mnist",),
+    methods=METHODS,
+    cells=cells,
+    run=run_unknown,
+    summarise=summarise,
+    needs=_needs,
+)
