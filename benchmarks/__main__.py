@@ -11,6 +11,7 @@ os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
 import torch
 
 from benchmarks.hundred_runs import concrete_splits, hundred_runs
+from benchmarks.images import vgg_step, wide_adversarial
 from benchmarks.import_cost import import_cost
 from benchmarks.linear_growth import linear_growth
 from benchmarks.measuring import HEADER, Line
@@ -27,6 +28,8 @@ BENCHMARKS = {
         hundred_runs,
         concrete_splits,
         wide_batch_norm,
+        wide_adversarial,
+        vgg_step,
         one_scikit_learn_mlp,
         import_cost,
         linear_growth,

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from deep_ensembles import fit_ensemble, mlp
 from deep_ensembles.members import Looped, Members, Plain, Stacked, assemble
+from deep_ensembles.networks import convnet
 
 
 class RawParameters(nn.Module):
@@ -261,6 +262,9 @@ def test_plain_networks_take_the_fast_path() -> None:
     assert isinstance(assemble(lambda: mlp(8, 2), SEEDS, rows), Plain)
     assert isinstance(assemble(lambda: mlp(8, 2, batch_norm=True, dropout=0.1), SEEDS, rows), Plain)
     assert isinstance(assemble(lambda: mlp(8, 2, activation="elu"), SEEDS, rows), Stacked)
+    images = torch.randn(4, 1, 12, 12)
+    assert isinstance(assemble(lambda: convnet(2, image_size=12, width=4), SEEDS, images), Stacked)
+    assert isinstance(assemble(lambda: convnet(2, image_size=12, width=32), SEEDS, images), Looped)  # faster on a CPU
 
 
 def test_hooks_are_respected() -> None:

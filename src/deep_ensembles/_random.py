@@ -76,6 +76,15 @@ def bernoulli(like: Tensor, probability: float, generator: Generators) -> Tensor
     return out
 
 
+def random_signs(like: Tensor, generator: Generators) -> Tensor:
+    """Fair −1 and 1 of the shape of `like`, eight from each random byte; with one generator per run, each run's own."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        return torch.stack([random_signs(row, own) for row, own in zip(like, generator, strict=True)])
+    drawn = torch.empty((like.numel() + 7) // 8, dtype=torch.uint8, device=like.device)
+    bits = drawn.random_(0, 256, generator=generator).unsqueeze(1) >> torch.arange(8, dtype=torch.uint8, device=like.device)
+    return (bits & 1).flatten()[: like.numel()].reshape(like.shape).to(like.dtype).mul_(2).sub_(1)
+
+
 # torch has one default generator per process: two threads must not lend it to networks at the same time.
 _LENT = threading.RLock()
 

@@ -66,7 +66,8 @@ class Filter:
         """Take each weight's prior factor out, match it anew, and put it back: one sweep of expectation propagation.
 
         All weights are refined together, each against the prior without its own factor, where the paper goes from weight
-        to weight; both settle at the same point. The weight itself gets a normal factor with the prior's mean variance.
+        to weight; both settle at the same point, though one sweep per epoch leads there at another pace. The weight itself
+        gets a normal factor with the prior's mean variance.
         """
         mean, variance = (torch.cat([self.hidden[:, i].flatten(1), self.output[:, i]], dim=1) for i in range(2))
         cavity = 1 / (1 / variance - self._site_precision)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from deep_ensembles._files import file_sum
-from deep_ensembles.datasets import ImageDataset, card, data_home, load_dataset
+from deep_ensembles.datasets import ImageDataset, card, class_groups, data_home, load_dataset
 from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size, svhn_ensemble_size
 from deep_ensembles.experiments._classification import (
     ADVERSARIAL,
@@ -75,8 +75,7 @@ def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
 
 def dog_classes() -> list[str]:
     """The classes of dogs, by WordNet id."""
-    lines = (data_home() / "tiny-imagenet" / "classes.tsv").read_text().splitlines()
-    return sorted(line.split("\t")[0] for line in lines if line.split("\t")[1] == "dog")
+    return sorted(class_groups(data_home() / "tiny-imagenet" / "classes.tsv")["dog"])
 
 
 def unknown_cells(selection: Selection) -> list[Cell]:

@@ -26,10 +26,7 @@ from deep_ensembles.tables import Table
 
 SMOKE = {"splits": 2, "rows": 200}
 SMOKE_EPOCHS = 3
-# Two limits of the laptop scale: epochs of MC-dropout on sets of more rows than this, and splits of PBP, which sees one
-# example at a time.
-LARGE, LARGE_DROPOUT_EPOCHS = 5000, 40
-PBP_SPLITS = {"naval-propulsion-plant": 5, "protein": 1, YEAR: 1}
+LARGE, LARGE_DROPOUT_EPOCHS = 5000, 40  # at laptop scale MC-dropout has fewer epochs on sets of more rows than this
 PAIRS = (
     ("ML-5", "ML-1"),
     ("ML-5", "MSE-5"),
@@ -62,8 +59,6 @@ def _settings(dataset: str, training: str, scale: str) -> dict[str, Any]:
         return {"epochs": SMOKE_EPOCHS, "splits": min(splits, SMOKE["splits"]), "rows": SMOKE["rows"]}
     if scale == "laptop" and training == "mc-dropout" and card(dataset).rows > LARGE:
         epochs = LARGE_DROPOUT_EPOCHS
-    if scale == "laptop" and training == "pbp":
-        splits = PBP_SPLITS.get(dataset, splits)
     return {"epochs": epochs, "splits": splits}
 
 
@@ -247,11 +242,7 @@ def _notes(records: Sequence[Record], scale: str) -> list[str]:
             f"Smoke scale, to see it work: {SMOKE['splits']} splits, {SMOKE['rows']} rows, {SMOKE_EPOCHS} epochs.",
         ]
     configs = [record.cell.config for record in records]
-    few = [f"{each['dataset']} ({each['splits']} of {splits})" for each in configs
-           if each["training"] == "pbp" and each["splits"] < (splits := card(each["dataset"]).splits)]  # fmt: skip
     short = [each["dataset"] for each in configs if each["training"] == "mc-dropout" and each["epochs"] < DROPOUT_EPOCHS]
-    if few:
-        notes.append(f"PBP, one example at a time, has fewer splits at this scale: {', '.join(few)}.")
     if short:
         notes.append(
             f"MC-dropout has {LARGE_DROPOUT_EPOCHS} epochs, not {DROPOUT_EPOCHS}, at this scale: {', '.join(short)}."

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
 from deep_ensembles.members._base import Members, check_same_shapes, trainable, untrained
@@ -17,6 +18,10 @@ from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked
 
 Factory = Callable[[], nn.Module]
+
+# A stack of convolutions is one grouped convolution, which CPUs compute more slowly than one after another unless they are
+# so small that calling them is what takes the time.
+_MOST_STACKED_ON_CPU = 4096
 
 
 def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[Members] | None = None) -> Members:
@@ -34,7 +39,9 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
     if kind is None:
         alike = len({repr(module) for module in modules}) == 1
         kind = Plain if alike and is_plain(modules[0]) and example.dim() == 2 else Stacked
-        obstacle, quiet = (None, False) if kind is Plain else _stacking_obstacle(modules, example, alike)
+        if kind is Stacked and example.device.type == "cpu" and _convolution_weights(modules[0]) > _MOST_STACKED_ON_CPU:
+            kind = Looped
+        obstacle, quiet = _stacking_obstacle(modules, example, alike) if kind is Stacked else (None, False)
     else:
         obstacle, quiet = None, False
     if obstacle is not None:
@@ -130,6 +137,11 @@ def _is_rounding(modules: list[nn.Module], example: Tensor) -> bool:
         return _stacking_obstacle(precise, example, alike=True)[0] is None
     except (RuntimeError, TypeError):  # a network or a device that has no float64
         return False
+
+
+def _convolution_weights(module: nn.Module) -> int:
+    """How many weights the convolutions of a network have."""
+    return sum(part.weight.numel() for part in module.modules() if isinstance(part, _ConvNd))
 
 
 def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool:

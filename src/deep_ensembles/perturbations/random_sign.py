@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from deep_ensembles._checks import check_number
-from deep_ensembles._random import Generators, bernoulli
+from deep_ensembles._random import Generators, random_signs
 from deep_ensembles.perturbations._base import Loss
 
 
@@ -38,5 +38,4 @@ class RandomSign:
 
     def __call__(self, loss: Loss | None, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         inputs = inputs.detach()
-        signs = bernoulli(inputs, 0.5, generator).mul_(2).sub_(1)
-        return inputs.addcmul(signs, scale, value=self.epsilon)
+        return inputs.addcmul(random_signs(inputs, generator), scale, value=self.epsilon)

@@ -1,0 +1,130 @@
+"""The experiments on images, at smoke scale on made images: numbers from saved predictions, ensembles trained once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from _made_home import make_images
+from sklearn.metrics import log_loss, roc_auc_score
+
+from deep_ensembles import load
+from deep_ensembles.experiments import mnist_ensemble_size
+from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen
+from deep_ensembles.records import ARRAYS
+from deep_ensembles.reproduce import reproduce
+
+METHODS = {ENSEMBLE: "plain", RANDOM: "random", ADVERSARIAL: "adversarial", DROPOUT: "dropout"}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return make_images(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="module")
+def out(home, tmp_path_factory) -> Path:
+    """All experiments on MNIST and its unknown classes, once."""
+    folder = tmp_path_factory.mktemp("runs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+        patch.setattr(mnist_ensemble_size, "ROWS", {"smoke": None})
+        patch.setattr(mnist_ensemble_size, "EPOCHS", {"smoke": 15})
+        for name in ("known_unknown_classes", "mnist_ensemble_size", "accuracy_confidence", "most_and_least_certain"):
+            reproduce(name, scale="smoke", out=folder, jobs=1)
+    return folder
+
+
+def rows(out: Path, name: str) -> list[dict]:
+    return json.loads((out / name / "summary.json").read_text())["rows"]
+
+
+def saved(out: Path, pattern: str) -> dict[str, np.ndarray]:
+    (folder,) = out.glob(pattern)
+    return dict(np.load(folder / ARRAYS))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_by_size_follow_from_the_saved_probabilities(out, method):
+    arrays = saved(out, f"mnist_ensemble_size/mnist-mlp-3-{METHODS[method]}-*")
+    truth = np.eye(10)[arrays["label"]]
+    for members in (1, 2):
+        mean = arrays["probabilities"][:members].astype(np.float64).mean(0)
+        told = {row["metric"]: row["value"] for row in rows(out, "mnist_ensemble_size")
+                if (row["method"], row["members"]) == (method, members)}  # fmt: skip
+        assert told["error"] == pytest.approx((mean.argmax(1) != arrays["label"]).mean())
+        assert told["nll"] == pytest.approx(log_loss(arrays["label"], mean / mean.sum(1, keepdims=True)), rel=1e-4)
+        assert told["brier"] == pytest.approx(((mean - truth) ** 2).mean(), rel=1e-4)
+    assert told["error"] < 0.5  # the made digits can be learnt
+
+
+def test_the_kept_model_gives_the_saved_predictions(out, home):
+    (folder,) = out.glob("mnist_ensemble_size/mnist-mlp-3-plain-*")
+    ensemble = load(folder / "model")
+    raw = gzip.decompress((home / "mnist" / "t10k-images-idx3-ubyte.gz").read_bytes())[16:]
+    images = np.frombuffer(raw, np.uint8).reshape(60, 784).astype(np.float32) / 255
+    found = ensemble(images).components.probs.float().numpy()
+    assert np.allclose(found, saved(out, "mnist_ensemble_size/mnist-mlp-3-plain-*")["probabilities"], atol=1e-6)
+    assert not (folder / "checkpoint.safetensors").exists()
+
+
+def test_ensembles_are_trained_once_for_all_experiments(out):
+    assert len(list(out.glob("mnist_ensemble_size/mnist-mlp-3-plain-*"))) == 1
+    assert not list(out.glob("known_unknown_classes/*/model"))
+
+
+def test_detection_is_that_of_scikit_learn(out):
+    known = saved(out, "mnist_ensemble_size/mnist-mlp-3-plain-*")["probabilities"][:1].astype(np.float64).mean(0)
+    unknown = saved(out, "known_unknown_classes/mnist-notmnist-plain-*")["probabilities"][:1].astype(np.float64).mean(0)
+    entropy = [-(p * np.log(np.maximum(p, 1e-38))).sum(1) for p in (known, unknown)]
+    truth = np.repeat([0, 1], [len(known), len(unknown)])
+    wanted = {"dataset": "mnist → notmnist", "method": ENSEMBLE, "metric": "AUROC, entropy"}
+    (told,) = [row["value"] for row in rows(out, "known_unknown_classes") if wanted.items() <= row.items()]
+    assert told == pytest.approx(roc_auc_score(truth, np.concatenate(entropy)), abs=1e-6)
+    assert {row["dataset"] for row in rows(out, "known_unknown_classes")} == {"mnist → notmnist", "mnist → fashion-mnist"}
+
+
+def test_accuracy_above_a_confidence_counts_unknown_cases_as_wrong(out):
+    known = saved(out, "mnist_ensemble_size/mnist-mlp-3-dropout-*")
+    found = {row["metric"]: row for row in rows(out, "accuracy_confidence") if row["method"] == DROPOUT}
+    right = (known["probabilities"][0].argmax(1) == known["label"]).sum()
+    assert found["accuracy at τ = 0.0"]["value"] == pytest.approx(right / 120)  # 60 known, as many unknown
+    assert found["accuracy at τ = 0.0"]["kept"] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["mnist_ensemble_size", "known_unknown_classes", "accuracy_confidence", "most_and_least_certain"]
+)
+def test_figures_are_drawn_twice(out, name):
+    vectors, pixels = (sorted(path.stem for path in (out / name).glob(f"*.{kind}")) for kind in ("svg", "png"))
+    assert vectors == pixels != []
+
+
+@pytest.mark.parametrize("name", ["svhn_ensemble_size", "imagenet_ensemble_size"])
+def test_colour_images(home, tmp_path, monkeypatch, name):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    found = reproduce(name, scale="smoke", out=tmp_path, methods=[ENSEMBLE], jobs=1)
+    assert {row["members"] for row in found.summary.rows} == {1, 2}
+    top_5 = [row["value"] for row in found.summary.rows if row["metric"] == "top_5_error"]
+    assert all(0 <= value <= 1 for value in top_5)
+
+
+def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    found = reproduce(
+        "known-unknown-classes", scale="smoke", only=["tiny-imagenet"], methods=[ENSEMBLE], out=tmp_path, jobs=1
+    )
+    assert {row["dataset"] for row in found.summary.rows} == {"dogs → non-dogs (tiny-imagenet)"}
+    assert saved(tmp_path, "known_unknown_classes/tiny-imagenet-*")["probabilities"].shape == (2, 16, 2)
+    assert saved(tmp_path, "imagenet_ensemble_size/tiny-imagenet-*")["probabilities"].shape == (2, 8, 2)
+
+
+def test_choosing_classes_numbers_them_anew():
+    images, labels = np.arange(6)[:, None], np.array([0, 1, 2, 0, 1, 2])
+    inside, numbers = chosen(images, labels, ("a", "b", "c"), ["c", "a"])
+    assert inside[:, 0].tolist() == [0, 2, 3, 5]
+    assert numbers.tolist() == [1, 0, 1, 0]
+    assert chosen(images, labels, ("a", "b", "c"), ["c", "a"], others=True)[1].tolist() == [1, 1]
