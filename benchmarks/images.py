@@ -37,9 +37,9 @@ def wide_adversarial() -> list[Line]:
 
 
 def vgg_step() -> list[Line]:
-    """2 members of the VGG-style network at a quarter of its width, 5 steps of 100 images of 32 × 32."""
+    """2 members of the VGG-style network at a quarter of its width, 15 steps of 100 images of 32 × 32."""
     generator = np.random.default_rng(0)
-    X, y = generator.random((500, 3, 32, 32), dtype=np.float32), generator.integers(10, size=500)
+    X, y = generator.random((1500, 3, 32, 32), dtype=np.float32), generator.integers(10, size=1500)
     network = partial(vgg, 10, width=0.25)
     settings = {"n_members": 2, "max_epochs": 1, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
 

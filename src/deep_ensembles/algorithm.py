@@ -53,6 +53,19 @@ class Algorithm:
             scale: the range of each input dimension by run, for the perturbation.
             seeds: three per run: dropout for x, dropout for x′, the perturbation.
         """
+        alone = members.alone()
+        if len(alone) > 1:
+            return torch.cat([
+                self.gradient(
+                    member,
+                    inputs[m : m + 1],
+                    targets[m : m + 1],
+                    coefficient if isinstance(coefficient, float) else coefficient[m : m + 1],
+                    None if scale is None else scale[m : m + 1],
+                    [own[m : m + 1] for own in seeds],
+                )
+                for m, member in enumerate(alone)
+            ])  # fmt: skip
         loss = _Loss(self.criterion, members, targets, coefficient, seeds[0])
         perturb = self.perturbation
         raw = loss.backward(inputs, input_gradient=perturb is not None and getattr(perturb, "uses_gradient", True))

@@ -67,7 +67,7 @@ class Panel:
         title, x_label, y_label: texts.
         x_limits, y_limits: what is shown; chosen to fit if None.
         y_ticks: names for the places 0, 1, … on the vertical axis.
-        square: whether both axes have the same unit.
+        square: whether it is as high as wide.
         legend: whether labels are listed inside.
     """
 

@@ -9,7 +9,7 @@ from deep_ensembles.experiments._ensemble_size import ensemble_size
 from deep_ensembles.experiments._experiment import Selection
 
 MEMBERS = {"smoke": 2, "laptop": 15, "paper": 15}
-EPOCHS = {"smoke": 1, "laptop": 15, "paper": 40}
+EPOCHS = {"smoke": 1, "laptop": 20, "paper": 40}
 ROWS = {"smoke": 1000, "laptop": None, "paper": None}
 LEARNING_RATE = 0.003
 WIDTH = {"convnet": 16}

@@ -36,14 +36,14 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
     modules = _build(build, seeds, example)
     if example.is_floating_point():
         example = example.to(next(modules[0].parameters(), example).dtype)
+    obstacle, quiet = None, False
     if kind is None:
         alike = len({repr(module) for module in modules}) == 1
         kind = Plain if alike and is_plain(modules[0]) and example.dim() == 2 else Stacked
         if kind is Stacked and example.device.type == "cpu" and _convolution_weights(modules[0]) > _MOST_STACKED_ON_CPU:
-            kind = Looped
-        obstacle, quiet = _stacking_obstacle(modules, example, alike) if kind is Stacked else (None, False)
-    else:
-        obstacle, quiet = None, False
+            kind, quiet = Looped, True
+        elif kind is Stacked:
+            obstacle, quiet = _stacking_obstacle(modules, example, alike)
     if obstacle is not None:
         warnings.warn(f"members are run one after another, not as one stack: {obstacle}", UserWarning, stacklevel=2)
         kind = Looped

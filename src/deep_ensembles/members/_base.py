@@ -57,7 +57,7 @@ class Members(ABC):
 
     def _use(self, parameters: dict[str, Tensor], gradients: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
         """Compute with these views from now on; without gradients the members can only evaluate."""
-        self._gradients, self._buffers = gradients, buffers
+        self._views, self._gradients, self._buffers = parameters, gradients, buffers
         self._bind(parameters)
 
     @abstractmethod
@@ -81,7 +81,7 @@ class Members(ABC):
         """Put (or add) the parameters' gradient into `gradients`; return the inputs' if `forward` was asked to."""
 
     def __len__(self) -> int:
-        return next(len(tensor) for tensor in (self.parameters.views | self.buffers).values())
+        return next(len(tensor) for tensor in (self._views | self._buffers).values())
 
     @property
     def device(self) -> torch.device:
@@ -102,10 +102,13 @@ class Members(ABC):
         if (start, stop) == (0, len(self)):
             return self
         other = self._shell(range(start, stop))
-        gradients = {} if self.gradients is None else self.gradients.views
-        parts = (self.parameters.views, gradients, self.buffers)
+        parts = (self._views, self._gradients, self._buffers)
         other._use(*({name: tensor[start:stop] for name, tensor in part.items()} for part in parts))
         return other
+
+    def alone(self) -> Sequence[Members]:
+        """Windows that are best trained one after another: of a stack it is itself, the only one."""
+        return (self,)
 
     def select(self, members: Sequence[int]) -> Members:
         """Copies of some members."""

@@ -28,6 +28,12 @@ class Looped(Members):
             for name, stacked in self._buffers.items():
                 _set(module, name, stacked[m])
 
+    def alone(self) -> Sequence[Members]:
+        """Each member by itself, so that only its own activations are in memory at a time."""
+        if not hasattr(self, "_alone"):
+            self._alone = [self.window(m, m + 1) for m in range(len(self))]
+        return self._alone
+
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return torch.stack([module.eval()(x) for module, x in zip(self.modules, inputs, strict=True)])
@@ -41,15 +47,33 @@ class Looped(Members):
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = [x.detach().requires_grad_(input_gradient) for x in inputs]
-        outputs = []
         with torch.enable_grad():
-            for module, x, seed in zip(self.modules, self._inputs, seeds, strict=True):
-                with seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
-                    outputs.append(module.train()(x))
-            self._raw = torch.stack(outputs)
-        for m, module in enumerate(self.modules):
-            self._keep_buffers(m, module)
+            outputs = self._quietly() if self.traits.quiet else None
+            self._raw = torch.stack(self._noisily(seeds) if outputs is None else outputs)
         return self._raw.detach()
+
+    def _noisily(self, seeds: Sequence[int]) -> list[Tensor]:
+        outputs = []
+        for m, (module, x, seed) in enumerate(zip(self.modules, self._inputs, seeds, strict=True)):
+            with seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
+                outputs.append(module.train()(x))
+            self._keep_buffers(m, module)
+        return outputs
+
+    def _quietly(self) -> list[Tensor] | None:
+        """A pass for networks that draw no random numbers; if one does after all, it is as if nothing had happened."""
+        before, state = {name: tensor.clone() for name, tensor in self._buffers.items()}, torch.get_rng_state()
+        outputs = []
+        for m, (module, x) in enumerate(zip(self.modules, self._inputs, strict=True)):
+            outputs.append(module.train()(x))
+            self._keep_buffers(m, module)
+        if torch.equal(torch.get_rng_state(), state):
+            return outputs
+        torch.set_rng_state(state)
+        for name, tensor in before.items():
+            self._buffers[name].copy_(tensor)
+        self.traits.quiet = False
+        return None
 
     def _keep_buffers(self, m: int, module: nn.Module) -> None:
         """A module may replace a buffer rather than write into it: bring the new value into the common tensor."""

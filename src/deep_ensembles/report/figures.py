@@ -43,6 +43,7 @@ def draw(figure: Figure) -> Canvas:
     """The figure on a canvas."""
     canvas = Canvas(figsize=(figure.width, sum(row.height for row in figure.rows)), layout="constrained", facecolor="white")
     FigureCanvasAgg(canvas)
+    canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     if figure.title:
         canvas.suptitle(figure.title, color=_INK, fontsize=13)
     parts: Any = canvas.subfigures(len(figure.rows), 1, height_ratios=[row.height for row in figure.rows], squeeze=False)
@@ -69,7 +70,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     if panel.y_ticks is not None:
         axis.set_yticks(range(len(panel.y_ticks)), panel.y_ticks)
     if panel.square:
-        axis.set_aspect("equal")
+        axis.set_box_aspect(1)
     if is_image:
         axis.set_axis_off()
     elif panel.legend and axis.get_legend_handles_labels()[1]:
