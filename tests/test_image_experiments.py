@@ -31,8 +31,7 @@ def out(home, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEP_ENSEMBLES_DATA", str(home))
-        patch.setattr(mnist_ensemble_size, "ROWS", {"smoke": None})
-        patch.setattr(mnist_ensemble_size, "EPOCHS", {"smoke": 15})
+        patch.setitem(mnist_ensemble_size.SETTINGS, "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
         for name in ("known_unknown_classes", "mnist_ensemble_size", "accuracy_confidence", "most_and_least_certain"):
             reproduce(name, scale="smoke", out=folder, jobs=1)
     return folder

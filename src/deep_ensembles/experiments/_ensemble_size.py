@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ def ensemble_size(
     dataset: str,
     methods: Sequence[str],
     networks: Sequence[str],
-    settings: Callable[[Selection, str], dict[str, Any]],
+    settings: Mapping[str, Mapping[str, Any]],
     **others: Any,
 ) -> Experiment:
     """An experiment that trains each network with each method, and scores the first 1, 2, … members.
 
     Arguments:
-        settings: (selection, network) → the cell's settings.
+        settings: scale → the settings of its cells, see `image_cell`.
         others: `metrics` to show; `paper`, its numbers by metric; and settings of `Experiment`.
     """
     metrics, paper = others.pop("metrics", ("error", "nll", "brier")), others.pop("paper", {})
@@ -56,9 +56,9 @@ def ensemble_size(
     )
 
 
-def _cells(settings: Callable[[Selection, str], dict[str, Any]], selection: Selection) -> list[Cell]:
+def _cells(settings: Mapping[str, Mapping[str, Any]], selection: Selection) -> list[Cell]:
     return [
-        image_cell(dataset, network, method, selection.seed, **settings(selection, network))
+        image_cell(dataset, network, method, selection.seed, **settings[selection.scale])
         for dataset in selection.datasets
         for network in selection.networks
         for method in selection.methods

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
     """The cell whose ensemble knows this set; of Tiny-ImageNet, its dogs."""
     known = KNOWN[dataset]
     modules = {"mnist": mnist_ensemble_size, "svhn": svhn_ensemble_size, "tiny-imagenet": imagenet_ensemble_size}
-    settings = modules[dataset].settings(selection, known.network)
+    settings: dict[str, Any] = modules[dataset].SETTINGS[selection.scale]
     if dataset == "tiny-imagenet":
         dogs = {"members": DOG_MEMBERS[selection.scale], "epochs": DOG_EPOCHS[selection.scale], "classes": dog_classes()}
         settings = {**settings, **dogs, "rows": None}

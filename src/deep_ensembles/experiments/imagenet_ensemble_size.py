@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from deep_ensembles.experiments._classification import ENSEMBLE
 from deep_ensembles.experiments._ensemble_size import ensemble_size
-from deep_ensembles.experiments._experiment import Selection
 
-MEMBERS = {"smoke": 2, "laptop": 10, "paper": 10}
-EPOCHS = {"smoke": 1, "laptop": 6, "paper": 60}
-ROWS = {"smoke": 120, "laptop": None, "paper": None}
-WIDTH = {"smoke": 0.0625, "laptop": 0.125, "paper": 1.0}
-LEARNING_RATE = 0.002
+SETTINGS = {
+    "smoke": {"members": 2, "epochs": 1, "rows": 120, "learning_rate": 0.002, "width": 0.0625},
+    "laptop": {"members": 10, "epochs": 6, "learning_rate": 0.002, "width": 0.125},
+    "paper": {"members": 10, "epochs": 60, "learning_rate": 0.002, "width": 1.0},
+}
 # On ILSVRC-2012; other images and other classes than Tiny-ImageNet's, so only the way the numbers go compares.
 PAPER = {
     "error": [each / 100 for each in (22.166, 20.462, 19.709, 19.334, 19.104, 18.986, 18.860, 18.771, 18.728, 18.675)],
@@ -21,18 +18,6 @@ PAPER = {
     "brier": [each / 1000 for each in (0.317, 0.294, 0.286, 0.282, 0.280, 0.278, 0.277, 0.276, 0.276, 0.275)],
 }
 
-
-def settings(selection: Selection, network: str) -> dict[str, Any]:
-    """The settings of a cell."""
-    return {
-        "members": MEMBERS[selection.scale],
-        "epochs": EPOCHS[selection.scale],
-        "rows": ROWS[selection.scale],
-        "width": WIDTH[selection.scale],
-        "learning_rate": LEARNING_RATE,
-    }
-
-
 EXPERIMENT = ensemble_size(
     name="imagenet_ensemble_size",
     makes="Table 2: ImageNet against ensemble size, Inception; here on Tiny-ImageNet at 64 pixels",
@@ -40,7 +25,7 @@ EXPERIMENT = ensemble_size(
     dataset="tiny-imagenet",
     methods=(ENSEMBLE,),
     networks=("inception",),
-    settings=settings,
+    settings=SETTINGS,
     metrics=("error", "top_5_error", "nll", "brier"),
     paper=PAPER,
 )
