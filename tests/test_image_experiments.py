@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +128,30 @@ def test_choosing_classes_numbers_them_anew():
     assert inside[:, 0].tolist() == [0, 2, 3, 5]
     assert numbers.tolist() == [1, 0, 1, 0]
     assert chosen(images, labels, ("a", "b", "c"), ["c", "a"], others=True)[1].tolist() == [1, 1]
+
+
+def test_a_folder_of_pictures_with_a_broken_one_and_a_network_of_ones_own(home, tmp_path):
+    folder = tmp_path / "birds"
+    with zipfile.ZipFile(home / "tiny-imagenet" / "tiny-imagenet-subset.zip") as archive:
+        archive.extractall(folder)
+    (folder / "train" / "n03" / "0.JPEG").write_bytes(b"no picture")
+    ask = {
+        "scale": "smoke",
+        "only": [str(folder)],
+        "networks": ["_made_home:tiny_network"],
+        "out": tmp_path / "runs",
+        "jobs": 1,
+    }
+    with pytest.warns(UserWarning, match="n03.0.JPEG"):
+        found = reproduce("imagenet-ensemble-size", **ask)
+    assert {(row["dataset"], row["network"]) for row in found.summary.rows} == {(str(folder), "_made_home:tiny_network")}
+    arrays = saved(tmp_path / "runs", "imagenet_ensemble_size/birds-_made_home.tiny_network-plain-*")
+    assert arrays["probabilities"].shape == (2, 24, 6)
+
+
+def test_networks_that_are_not_there_are_told(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    with pytest.raises(ValueError, match="`networks` must be among mlp-3"):
+        reproduce("mnist-ensemble-size", scale="smoke", networks=["resnet"], out=tmp_path)
+    with pytest.raises(ValueError, match="`network` must name a module that can be imported"):
+        reproduce("mnist-ensemble-size", scale="smoke", networks=["nowhere:net"], methods=[ENSEMBLE], out=tmp_path, jobs=1)

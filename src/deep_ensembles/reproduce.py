@@ -89,6 +89,8 @@ def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) 
     home = data_home()
     if only is not None:
         for each in only:
+            if experiment.takes_folders and Path(each).exists():
+                continue
             require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}", each)
             if not card(each).is_here(home):
                 raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
@@ -113,10 +115,12 @@ def _chosen(
     if wanted is None:
         return tuple(there if usual is None else usual)
     known = {each.lower(): each for each in there}
+    if setting == "networks" and there:
+        known |= {each.lower(): each for each in wanted if ":" in each}  # factories to import
     for each in wanted:
         require(each.lower() in known, setting, f"among {'; '.join(there)}", each)
     asked = {known[each.lower()] for each in wanted}
-    return tuple(each for each in there if each in asked)
+    return tuple(each for each in dict.fromkeys((*there, *known.values())) if each in asked)
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------

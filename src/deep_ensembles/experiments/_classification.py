@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,15 @@ from torch.distributions import Categorical
 from deep_ensembles import __version__
 from deep_ensembles._files import file_sum
 from deep_ensembles.checkpoint import Checkpoint
-from deep_ensembles.datasets import ImageDataset, card, data_home, load_dataset
+from deep_ensembles.datasets import ImageDataset, ImageFolder, card, data_home, load_dataset
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.experiments._experiment import Outcome
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.loading import load
 from deep_ensembles.metrics import accuracy, brier_score, negative_log_likelihood, top_k_error
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.networks import convnet, inception, mlp, vgg
+from deep_ensembles.naming import network_named
+from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.records import Cell
 from deep_ensembles.schedules import Cosine
@@ -34,6 +39,7 @@ EPSILON, DROPOUT_RATE, BATCH_SIZE = 0.01, 0.1, 100
 PERTURBATIONS: Mapping[str, Perturbation] = {RANDOM: RandomSign(EPSILON), ADVERSARIAL: FastGradientSign(EPSILON)}
 SHORT = {ENSEMBLE: "plain", RANDOM: "random", ADVERSARIAL: "adversarial", DROPOUT: "dropout"}
 MODEL, CHECKPOINT = "model", "checkpoint.safetensors"
+READERS, BATCH_ROWS = min(4, os.cpu_count() or 1), 500  # processes that read a folder; images predicted at once
 ROLES = {ENSEMBLE: "ours", ADVERSARIAL: "other", RANDOM: "third", DROPOUT: "fourth"}
 
 
@@ -41,15 +47,14 @@ def image_cell(dataset: str, network: str, method: str, seed: int, **settings: A
     """A cell that trains all members of an ensemble on images.
 
     Arguments:
+        dataset: a set's name, or a folder (or zip) of class folders in `train` and `val`.
         settings: `members`, `epochs`, `learning_rate`; `rows` to train on no more than so many images; `classes` to train on
-            some; `width` of the network.
+            some; `width` of the network; `image_size` to bring the pictures of a folder to.
     """
-    about, home = card(dataset), data_home()
-    files = [home / part for part in (*about.parts, about.file) if part is not None and (home / part).is_file()]
     config = {
         "version": __version__,
         "dataset": dataset,
-        "data": {path.name: file_sum(path) for path in sorted(set(files))},
+        "data": folder_sum(Path(dataset)) if is_folder(dataset) else set_sums(dataset),
         "network": network,
         "method": method,
         "batch_size": BATCH_SIZE,
@@ -60,25 +65,74 @@ def image_cell(dataset: str, network: str, method: str, seed: int, **settings: A
         **settings,
     }
     work = {ENSEMBLE: 1.0, RANDOM: 2.0, ADVERSARIAL: 2.5, DROPOUT: 0.1}[method]
-    name = f"{dataset}-{network}-{SHORT[method]}" + (
-        "" if config["classes"] is None else f"-{len(config['classes'])}-classes"
-    )
-    return Cell(name, config, work)
+    part = "" if config["classes"] is None else f"-{len(config['classes'])}-classes"
+    return Cell(f"{Path(dataset).stem}-{network.replace(':', '.')}-{SHORT[method]}{part}", config, work)
+
+
+def is_folder(dataset: str) -> bool:
+    """Whether a data set is given as a folder or zip of pictures rather than by name."""
+    return Path(dataset).is_dir() or (Path(dataset).suffix == ".zip" and Path(dataset).is_file())
+
+
+def set_sums(dataset: str) -> dict[str, str]:
+    """Checksums of the files of a set that are in the data home."""
+    about, home = card(dataset), data_home()
+    files = {home / part for part in (*about.parts, about.file) if part is not None and (home / part).is_file()}
+    return {path.name: file_sum(path) for path in sorted(files)}
+
+
+def folder_sum(path: Path) -> str:
+    """A hash of the names and sizes of a folder's files, which is all of a million pictures that can be read at once."""
+    if path.is_file():
+        return file_sum(path)
+    files = sorted((str(each.relative_to(path)), each.stat().st_size) for each in path.rglob("*") if each.is_file())
+    return hashlib.sha256(repr(files).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A part of a data set, as a network takes it.
+
+    Arguments:
+        inputs: a tensor, or an `ImageFolder` that is read bit by bit.
+        labels: class numbers.
+        shape: of an image.
+        n_classes: how many there are.
+    """
+
+    inputs: Tensor | ImageFolder
+    labels: np.ndarray
+    shape: tuple[int, ...]
+    n_classes: int
+
+
+def pictures(config: Mapping[str, Any], part: str) -> Pictures:
+    """The "train" or "test" part of the data set of a cell; broken pictures of a folder are named and left out."""
+    if is_folder(config["dataset"]):
+        size, augment = config.get("image_size", 64), part == "train"
+        where = "train" if part == "train" else "val"
+        folder = ImageFolder(config["dataset"], where, config["classes"], size, augment, broken="skip")
+        return Pictures(folder, np.array([number for _, number in folder.files]), (3, size, size), len(folder.classes))
+    dataset = load_dataset(config["dataset"])
+    assert isinstance(dataset, ImageDataset)
+    images, labels = chosen(*dataset.part(part), dataset.classes, config["classes"])
+    if part == "train" and config["rows"] is not None:
+        rows = np.linspace(0, len(labels) - 1, config["rows"]).astype(int)
+        images, labels = images[rows], labels[rows]
+    n_classes = len(dataset.classes if config["classes"] is None else config["classes"])
+    return Pictures(inputs_for(config["network"], images), labels, images.shape[1:], n_classes)
 
 
 def train_images(cell: Cell, folder: Path) -> Outcome:
     """Train, keep the model in the cell's folder, predict the test images, and score every ensemble size."""
-    config = cell.config
-    dataset = load_dataset(config["dataset"])
-    assert isinstance(dataset, ImageDataset)
-    images, labels = chosen(*dataset.part("train"), dataset.classes, config["classes"])
-    rows = slice(None) if config["rows"] is None else np.linspace(0, len(labels) - 1, config["rows"]).astype(int)
-    path = folder / cell.folder
+    config, path = cell.config, folder / cell.folder
+    train = pictures(config, "train")
+    streamed = isinstance(train.inputs, ImageFolder)
     start = time.perf_counter()
     ensemble = fit_ensemble(
-        _factory(config, images.shape[1:], int(labels.max()) + 1),
-        inputs_for(config["network"], images[rows]),
-        torch.from_numpy(labels[rows]),
+        _factory(config, train.shape, train.n_classes),
+        train.inputs,
+        None if streamed else torch.from_numpy(train.labels),
         n_members=1 if config["method"] == DROPOUT else config["members"],
         perturbation=PERTURBATIONS.get(config["method"]),
         random_state=config["seed"],
@@ -88,24 +142,33 @@ def train_images(cell: Cell, folder: Path) -> Outcome:
         schedule=Cosine(),
         standardize_inputs=False,
         checkpoint=Checkpoint(path / CHECKPOINT),
+        num_workers=READERS if streamed else 0,
     )
     seconds = time.perf_counter() - start
     ensemble.save(path / MODEL)
     (path / CHECKPOINT).unlink(missing_ok=True)
-    images, labels = chosen(*dataset.part("test"), dataset.classes, config["classes"])
-    probabilities = predict(ensemble, config, images)
-    return Outcome({"sizes": scores_by_size(probabilities, labels), "training_seconds": seconds},
-                   {"probabilities": probabilities, "label": labels})  # fmt: skip
+    test = pictures(config, "test")
+    probabilities = predict(ensemble, config, test.inputs)
+    return Outcome({"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds},
+                   {"probabilities": probabilities, "label": test.labels})  # fmt: skip
 
 
 def _factory(config: Mapping[str, Any], shape: Sequence[int], n_classes: int) -> Any:
-    dropout = DROPOUT_RATE if config["method"] == DROPOUT else 0.0
-    if config["network"].startswith("mlp"):
-        layers = (200,) * int(config["network"].removeprefix("mlp-"))
+    name, dropout = config["network"], DROPOUT_RATE if config["method"] == DROPOUT else 0.0
+    if ":" in name:
+        return _users_own(name, n_classes)
+    if name.startswith("mlp"):
+        layers = (200,) * int(name.removeprefix("mlp-"))
         return partial(mlp, int(np.prod(shape)), n_classes, layers, batch_norm=True, dropout=dropout)
-    build = {"convnet": convnet, "vgg": vgg, "inception": inception}[config["network"]]
     width = {} if config["width"] is None else {"width": config["width"]}
-    return partial(build, n_classes, in_channels=shape[0], image_size=shape[1], dropout=dropout, **width)
+    return partial(network_named(name), n_classes, in_channels=shape[0], image_size=shape[1], dropout=dropout, **width)
+
+
+def _users_own(name: str, n_classes: int) -> Any:
+    """A factory named `package.module:function`, told the number of classes by the name that it has for it."""
+    factory = network_named(name)
+    known = [each for each in ("num_classes", "n_classes", "n_outputs") if each in signature(factory).parameters]
+    return partial(factory, **{known[0]: n_classes}) if known else factory
 
 
 def inputs_for(network: str, images: np.ndarray) -> Tensor:
@@ -129,22 +192,19 @@ def chosen(
     return images[inside], place[labels[inside]]
 
 
-def predict(ensemble: Ensemble, config: Mapping[str, Any], images: np.ndarray) -> np.ndarray:
+def predict(ensemble: Ensemble, config: Mapping[str, Any], inputs: Tensor | ImageFolder) -> np.ndarray:
     """Probabilities `[member, image, class]` in float32; of MC-dropout, a draw each."""
-    parts = []
-    for start in range(0, len(images), 2000):
-        inputs = inputs_for(config["network"], images[start : start + 2000])
-        if config["method"] == DROPOUT:
-            mixture = ensemble.sampled(inputs, config["members"], config["seed"] + start)
-        else:
-            mixture = ensemble(inputs)
-        parts.append(mixture.components.probs.float().numpy())  # type: ignore[attr-defined]
-    return np.concatenate(parts, axis=1)
+    if config["method"] == DROPOUT:
+        mixture = ensemble.sampled(inputs, config["members"], config["seed"], BATCH_ROWS)
+    else:
+        mixture = ensemble(inputs, BATCH_ROWS)
+    return mixture.components.probs.float().numpy()  # type: ignore[attr-defined]
 
 
-def saved_ensemble(folder: Path, cell: Cell) -> Ensemble:
-    """The ensemble that a finished cell has trained."""
-    return load(folder / cell.folder / MODEL)
+def saved_ensemble(folder: Path, cell: Cell, shape: Sequence[int], n_classes: int) -> Ensemble:
+    """The ensemble that a finished cell has trained on images of a shape and so many classes."""
+    own = _factory(cell.config, shape, n_classes) if ":" in cell.config["network"] else None
+    return load(folder / cell.folder / MODEL, network=own)
 
 
 def mixture_of(probabilities: np.ndarray, members: int) -> Mixture:

@@ -47,6 +47,7 @@ def ensemble_size(
         makes=makes,
         takes=takes,
         datasets=(dataset,),
+        takes_folders=True,
         methods=tuple(methods),
         networks=tuple(networks),
         cells=partial(_cells, settings),

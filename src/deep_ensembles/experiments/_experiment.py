@@ -109,6 +109,7 @@ class Experiment:
         summarise: finished cells → numbers beside the paper's, verdicts, figures.
         networks: those it can train, where there are several.
         only_at_paper_scale: data sets and networks that have to be asked for by name at a smaller scale.
+        takes_folders: whether a folder or zip of pictures may stand for a data set.
         needs: for a selection, the cells of other experiments that must be finished first.
         choose: data sets at hand → those to use, where not all of them are.
     """
@@ -124,4 +125,5 @@ class Experiment:
     networks: tuple[str, ...] = ()
     only_at_paper_scale: tuple[str, ...] = ()
     choose: Callable[[Sequence[str]], Sequence[str]] = tuple
+    takes_folders: bool = False
     needs: Callable[[Selection], Mapping[str, list[Cell]]] = lambda selection: {}

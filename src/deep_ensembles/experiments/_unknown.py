@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from deep_ensembles._files import file_sum
 from deep_ensembles.datasets import ImageDataset, card, class_groups, data_home, load_dataset
 from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size, svhn_ensemble_size
 from deep_ensembles.experiments._classification import (
@@ -19,8 +18,10 @@ from deep_ensembles.experiments._classification import (
     SHORT,
     chosen,
     image_cell,
+    inputs_for,
     predict,
     saved_ensemble,
+    set_sums,
 )
 from deep_ensembles.experiments._experiment import Outcome, Selection
 from deep_ensembles.records import Cell
@@ -85,11 +86,8 @@ def unknown_cells(selection: Selection) -> list[Cell]:
     cells = []
     for dataset in selection.datasets:
         for unknown in KNOWN[dataset].unknown:
-            about = card(unknown)
-            if about.is_here(home):
-                files = sorted({path for part in (*about.parts, about.file) if part and (path := home / part).is_file()})
-                data = {path.name: file_sum(path) for path in files}
-                cells += [_cell(dataset, unknown, data, method, selection) for method in selection.methods]
+            if card(unknown).is_here(home):
+                cells += [_cell(dataset, unknown, set_sums(unknown), method, selection) for method in selection.methods]
     return cells
 
 
@@ -104,9 +102,12 @@ def run_unknown(cell: Cell, out: Path) -> Outcome:
     """Predict the images of unknown classes."""
     config = cell.config
     training = Cell(config["trained"].rsplit("-", 1)[0], config["training"])
-    images, _ = unknown_images(config["unknown"], config["training"]["classes"])
-    ensemble = saved_ensemble(out / config["experiment"], training)
-    return Outcome({"images": len(images)}, {"probabilities": predict(ensemble, config["training"], images)})
+    classes = config["training"]["classes"]
+    images, _ = unknown_images(config["unknown"], classes)
+    n_classes = len(load_dataset(config["known"]).classes) if classes is None else len(classes)  # type: ignore[union-attr]
+    ensemble = saved_ensemble(out / config["experiment"], training, images.shape[1:], n_classes)
+    inputs = inputs_for(config["training"]["network"], images)
+    return Outcome({"images": len(images)}, {"probabilities": predict(ensemble, config["training"], inputs)})
 
 
 def unknown_images(name: str, known_classes: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
