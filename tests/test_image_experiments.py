@@ -13,7 +13,8 @@ from _made_home import make_images
 from sklearn.metrics import log_loss, roc_auc_score
 
 from deep_ensembles import load
-from deep_ensembles.experiments import mnist_ensemble_size
+from deep_ensembles.execution import InProcess
+from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size
 from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen
 from deep_ensembles.records import ARRAYS
 from deep_ensembles.reproduce import reproduce
@@ -34,7 +35,7 @@ def out(home, tmp_path_factory) -> Path:
         patch.setenv("DEEP_ENSEMBLES_DATA", str(home))
         patch.setitem(mnist_ensemble_size.SETTINGS, "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
         for name in ("known_unknown_classes", "mnist_ensemble_size", "accuracy_confidence", "most_and_least_certain"):
-            reproduce(name, scale="smoke", out=folder, jobs=1)
+            reproduce(name, scale="smoke", out=folder, execution=InProcess())
     return folder
 
 
@@ -106,7 +107,7 @@ def test_figures_are_drawn_twice(out, name):
 @pytest.mark.parametrize("name", ["svhn_ensemble_size", "imagenet_ensemble_size"])
 def test_colour_images(home, tmp_path, monkeypatch, name):
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
-    found = reproduce(name, scale="smoke", out=tmp_path, methods=[ENSEMBLE], jobs=1)
+    found = reproduce(name, scale="smoke", out=tmp_path, methods=[ENSEMBLE], execution=InProcess())
     assert {row["members"] for row in found.summary.rows} == {1, 2}
     top_5 = [row["value"] for row in found.summary.rows if row["metric"] == "top_5_error"]
     assert all(0 <= value <= 1 for value in top_5)
@@ -115,7 +116,12 @@ def test_colour_images(home, tmp_path, monkeypatch, name):
 def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
     found = reproduce(
-        "known-unknown-classes", scale="smoke", only=["tiny-imagenet"], methods=[ENSEMBLE], out=tmp_path, jobs=1
+        "known-unknown-classes",
+        scale="smoke",
+        only=["tiny-imagenet"],
+        methods=[ENSEMBLE],
+        out=tmp_path,
+        execution=InProcess(),
     )
     assert {row["dataset"] for row in found.summary.rows} == {"dogs → non-dogs (tiny-imagenet)"}
     assert saved(tmp_path, "known_unknown_classes/tiny-imagenet-*")["probabilities"].shape == (2, 16, 2)
@@ -140,7 +146,7 @@ def test_a_folder_of_pictures_with_a_broken_one_and_a_network_of_ones_own(home, 
         "only": [str(folder)],
         "networks": ["_made_home:tiny_network"],
         "out": tmp_path / "runs",
-        "jobs": 1,
+        "execution": InProcess(),
     }
     with pytest.warns(UserWarning, match="n03.0.JPEG"):
         found = reproduce("imagenet-ensemble-size", **ask)
@@ -153,5 +159,19 @@ def test_networks_that_are_not_there_are_told(home, tmp_path, monkeypatch):
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
     with pytest.raises(ValueError, match="`networks` must be among mlp-3"):
         reproduce("mnist-ensemble-size", scale="smoke", networks=["resnet"], out=tmp_path)
+    ask = {"scale": "smoke", "methods": [ENSEMBLE], "execution": InProcess()}
     with pytest.raises(ValueError, match="`network` must name a module that can be imported"):
-        reproduce("mnist-ensemble-size", scale="smoke", networks=["nowhere:net"], methods=[ENSEMBLE], out=tmp_path, jobs=1)
+        reproduce("mnist-ensemble-size", networks=["nowhere:net"], out=tmp_path, **ask)
+
+
+def test_an_ensemble_may_be_spread_over_cells(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    spread = {"members": 2, "members_per_cell": 1, "epochs": 1, "learning_rate": 0.003, "width": 0.0625}
+    monkeypatch.setitem(imagenet_ensemble_size.SETTINGS, "smoke", spread)
+    found = reproduce("imagenet-ensemble-size", scale="smoke", out=tmp_path, execution=InProcess())
+    parts = [dict(np.load(path)) for path in sorted(tmp_path.glob("imagenet_ensemble_size/*/predictions.npz"))]
+    assert [part["probabilities"].shape for part in parts] == [(1, 24, 6), (1, 24, 6)]
+    assert not np.array_equal(parts[0]["probabilities"], parts[1]["probabilities"])
+    mean = np.concatenate([part["probabilities"] for part in parts]).astype(np.float64).mean(0)
+    (nll,) = [row["value"] for row in found.summary.rows if (row["metric"], row["members"]) == ("nll", 2)]
+    assert nll == pytest.approx(-np.log(mean[np.arange(24), parts[0]["label"]]).mean(), rel=1e-5)

@@ -20,6 +20,7 @@ from scipy.special import logsumexp
 
 from deep_ensembles import reproduce as reproducing
 from deep_ensembles.datasets import DatasetError
+from deep_ensembles.execution import InProcess, Processes
 from deep_ensembles.experiments import EXPERIMENTS
 from deep_ensembles.experiments._paper import printed, within
 from deep_ensembles.experiments._statistics import over_splits, paired
@@ -40,7 +41,7 @@ def everything(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEP_ENSEMBLES_DATA", str(make_home(folder / "data", "yacht", "protein")))
-        found = reproduce("uci-regression", scale="smoke", out=folder / "runs", jobs=1)
+        found = reproduce("uci-regression", scale="smoke", out=folder / "runs", execution=InProcess())
     return found, folder / "runs" / "uci_regression"
 
 
@@ -132,8 +133,8 @@ def test_files_are_what_was_returned(everything):
 def test_what_is_finished_is_not_run_again(home, tmp_path, monkeypatch):
     ran = []
     real = reproducing._run_cell
-    monkeypatch.setattr(reproducing, "_run_cell", lambda *each: (ran.append(each[1].name), real(*each)))
-    ask = {"scale": "smoke", "out": tmp_path / "runs", "methods": ["ML-5"], "only": ["yacht"], "jobs": 1}
+    monkeypatch.setattr(reproducing, "_run_cell", lambda *each: (ran.append(each[2].name), real(*each)))
+    ask = {"scale": "smoke", "out": tmp_path / "runs", "methods": ["ML-5"], "only": ["yacht"], "execution": InProcess()}
     first = reproduce("uci_regression", **ask)
     assert ran == ["yacht-ml"]
     assert reproduce("uci_regression", **ask).summary.rows == first.summary.rows
@@ -150,13 +151,13 @@ def test_what_is_finished_is_not_run_again(home, tmp_path, monkeypatch):
 
 def test_two_jobs_give_what_one_gives(home, tmp_path):
     ask = {"scale": "smoke", "methods": ["ML-5", "PBP"]}
-    one = reproduce("uci_regression", **ask, out=tmp_path / "one", jobs=1)
-    two = reproduce("uci_regression", **ask, out=tmp_path / "two", jobs=2)
+    one = reproduce("uci_regression", **ask, out=tmp_path / "one", execution=InProcess())
+    two = reproduce("uci_regression", **ask, out=tmp_path / "two", execution=Processes(2))
     assert one.summary.rows == two.summary.rows
 
 
 def test_the_calibration_takes_the_paper_set_if_it_is_here(home, tmp_path):
-    ask = {"scale": "smoke", "out": tmp_path / "runs", "jobs": 1}
+    ask = {"scale": "smoke", "out": tmp_path / "runs", "execution": InProcess()}
     found = reproduce("regression-calibration", **ask)
     assert {row["dataset"] for row in found.summary.rows} == {"protein"}
     make_home(home, "year-prediction-msd", splits=1)
@@ -165,7 +166,7 @@ def test_the_calibration_takes_the_paper_set_if_it_is_here(home, tmp_path):
 
 
 def test_calibration_counts_what_is_inside(home, tmp_path):
-    found = reproduce("regression-calibration", scale="smoke", out=tmp_path / "runs", jobs=1)
+    found = reproduce("regression-calibration", scale="smoke", out=tmp_path / "runs", execution=InProcess())
     arrays = saved(tmp_path / "runs" / "regression_calibration", "protein", "mse")
     mean, std = arrays["mean"][:5].mean(0), arrays["mean"][:5].std(0)
     inside = np.abs(arrays["target"] - mean) <= scipy.stats.norm.ppf(0.9) * std
@@ -175,7 +176,7 @@ def test_calibration_counts_what_is_inside(home, tmp_path):
 
 def test_the_toy_figure_needs_no_data(tmp_path, monkeypatch):
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(tmp_path / "nothing"))
-    found = reproduce("toy-regression", scale="smoke", out=tmp_path, jobs=1)
+    found = reproduce("toy-regression", scale="smoke", out=tmp_path, execution=InProcess())
     assert {row["method"] for row in found.summary.rows} == {"MSE-5", "ML-1", "ML-1+AT", "ML-5+AT"}
     assert (tmp_path / "toy_regression" / "toy_regression.svg").read_text().startswith("<?xml")
 
@@ -187,7 +188,6 @@ def test_the_toy_figure_needs_no_data(tmp_path, monkeypatch):
         ({"only": ["concrete"]}, "deep-ensembles data fetch concrete"),
         ({"methods": ["magic"]}, "`methods` must be among .*ML-5"),
         ({"scale": "huge"}, "`scale` must be one of smoke, laptop, paper"),
-        ({"jobs": 0}, "`jobs` must be"),
         ({"seed": -1}, "`seed` must be"),
     ],
 )

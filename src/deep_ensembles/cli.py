@@ -62,6 +62,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("runs"),
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Cells to run side by side; by default one per core.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="A Ray cluster to run cells on: its address, or auto.")] = None,
 ) -> None:
     """Reproduce a table or figure of the paper, its numbers beside ours. A run that was stopped goes on where it was.
 
@@ -75,7 +76,8 @@ def reproduce(
         return
     with _one_sentence():
         names = {"only": _listed(only), "methods": _listed(methods), "networks": _listed(networks)}
-        how = {"scale": scale, "force": force, "out": out, "seed": seed, "jobs": jobs}
+        execution = _module("execution").Processes(jobs) if cluster is None else _module("execution.ray").Ray(cluster)
+        how = {"scale": scale, "force": force, "out": out, "seed": seed, "execution": execution}
         found = _module("reproduce").reproduce(name, **names, **how)
     print(found.text)
     for file in found.files:
@@ -135,3 +137,6 @@ def _one_sentence() -> Iterator[None]:
     except (ImportError, OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
+    except KeyboardInterrupt as error:
+        print("stopped; the same command goes on where it was", file=sys.stderr)
+        raise typer.Exit(130) from error

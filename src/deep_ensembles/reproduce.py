@@ -5,25 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._files import write_atomically
 from deep_ensembles.datasets import DatasetError, card, data_home
+from deep_ensembles.execution import Execution, Processes
 from deep_ensembles.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary
 from deep_ensembles.records import Cell, Record, plain, read_record, write_record
 from deep_ensembles.report.figures import save_figure
@@ -48,7 +45,7 @@ def reproduce(
     force: bool = False,
     out: Path = Path("runs"),
     seed: int = 0,
-    jobs: int | None = None,
+    execution: Execution | None = None,
 ) -> Reproduction:
     """Run an experiment, or what is left of it, and write tables, figures and verdicts.
 
@@ -61,23 +58,22 @@ def reproduce(
         force: run finished cells again.
         out: the folder for everything, `out/<experiment>/<cell>/`.
         seed: the seed of everything.
-        jobs: how many cells to run side by side, each in a process of its own; by default one per core.
+        execution: where cells are run; by default side by side in processes, one per core.
     """
     name = name.replace("-", "_")
     require(name in EXPERIMENTS, "name", f"one of {', '.join(EXPERIMENTS)}", name)
     experiment = EXPERIMENTS[name]
     require(scale in SCALES, "scale", f"one of {', '.join(SCALES)}", scale)
     check_integer("seed", seed, low=0)
-    jobs = os.cpu_count() or 1 if jobs is None else jobs
-    check_integer("jobs", jobs, low=1)
+    execution = Processes() if execution is None else execution
     datasets, missing = _datasets(experiment, scale, only)
     networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
     selection = Selection(scale, datasets, _chosen("methods", methods, experiment.methods), networks, seed)
     root = Path(out) / name
     for other, needed in experiment.needs(selection).items():
-        _run_cells(EXPERIMENTS[other], needed, Path(out), False, jobs)
+        _run_cells(EXPERIMENTS[other], needed, Path(out), False, execution)
     cells = experiment.cells(selection)
-    _run_cells(experiment, cells, Path(out), force, jobs)
+    _run_cells(experiment, cells, Path(out), force, execution)
     records = [record for cell in cells if (record := read_record(root, cell)) is not None]
     summary = experiment.summarise(records, selection)
     summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
@@ -126,44 +122,19 @@ def _chosen(
 # -- cells ------------------------------------------------------------------------------------------------------------
 
 
-def _run_cells(experiment: Experiment, cells: Sequence[Cell], out: Path, force: bool, jobs: int) -> None:
+def _run_cells(experiment: Experiment, cells: Sequence[Cell], out: Path, force: bool, execution: Execution) -> None:
     todo = [cell for cell in cells if force or read_record(out / experiment.name, cell) is None]
     todo.sort(key=lambda cell: -cell.cost)
     with _cell_progress(experiment.name, len(cells), len(cells) - len(todo)) as advance:
-        if jobs == 1 or len(todo) <= 1:
-            for cell in todo:
-                _run_cell(experiment.name, cell, out)
-                advance(cell)
-            return
-        processes = min(jobs, len(todo))
-        threads = max(1, torch.get_num_threads() // processes)
-        pool = ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (threads, os.getpid()))
-        try:
-            pending = {pool.submit(_run_cell, experiment.name, cell, out): cell for cell in todo}
-            for finished in as_completed(pending):
-                finished.result()
-                advance(pending[finished])
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        for cell in execution(partial(_run_cell, experiment.name, out), todo):
+            advance(cell)
 
 
-def _run_cell(name: str, cell: Cell, out: Path) -> None:
+def _run_cell(name: str, out: Path, cell: Cell) -> None:
     start = time.perf_counter()
     outcome = EXPERIMENTS[name].run(cell, out)
     seconds = round(time.perf_counter() - start, 2)
     write_record(out / name, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
-
-
-def _start_worker(threads: int, parent: int) -> None:
-    """Fewer threads per process; and no process outlives the command, however that ends."""
-    torch.set_num_threads(threads)
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from deep_ensembles.experiments._classification import (
     ADVERSARIAL,
     DROPOUT,
@@ -14,6 +16,7 @@ from deep_ensembles.experiments._classification import (
     RANDOM,
     ROLES,
     image_cell,
+    scores_by_size,
     train_images,
 )
 from deep_ensembles.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
@@ -38,7 +41,8 @@ def ensemble_size(
     """An experiment that trains each network with each method, and scores the first 1, 2, … members.
 
     Arguments:
-        settings: scale → the settings of its cells, see `image_cell`.
+        settings: scale → the settings of its cells, see `image_cell`; with `members_per_cell`, an ensemble is spread over
+            several cells, for a cluster.
         others: `metrics` to show; `paper`, its numbers by metric; and settings of `Experiment`.
     """
     metrics, paper = others.pop("metrics", ("error", "nll", "brier")), others.pop("paper", {})
@@ -58,11 +62,14 @@ def ensemble_size(
 
 
 def _cells(settings: Mapping[str, Mapping[str, Any]], selection: Selection) -> list[Cell]:
+    own = dict(settings[selection.scale])
+    together = own.pop("members_per_cell", own["members"])
     return [
-        image_cell(dataset, network, method, selection.seed, **settings[selection.scale])
+        image_cell(dataset, network, method, selection.seed + 1000 * group, **{**own, "members": together})
         for dataset in selection.datasets
         for network in selection.networks
         for method in selection.methods
+        for group in range(own["members"] // together)
     ]
 
 
@@ -75,9 +82,10 @@ def _summarise(
 ) -> Summary:
     rows, tables, figure_rows, claims = [], [], [], []
     for network in selection.networks:
-        own = {record.cell.config["method"]: record for record in records if record.cell.config["network"] == network}
-        sizes = {method: record.result["sizes"] for method, record in own.items()}
-        dataset = next(iter(own.values())).cell.config["dataset"]
+        own = [record for record in records if record.cell.config["network"] == network]
+        methods = dict.fromkeys(record.cell.config["method"] for record in own)
+        sizes = {each: _sizes([record for record in own if record.cell.config["method"] == each]) for each in methods}
+        dataset = own[0].cell.config["dataset"]
         for method, found in sizes.items():
             for each in found:
                 known = {metric: values[each["members"] - 1] for metric, values in paper.items()
@@ -93,6 +101,14 @@ def _summarise(
     description = "Scores against the number of networks, a line per method."
     notes = [f"{record.cell.name}: {record.result['training_seconds']:.0f} s of training" for record in records]
     return Summary(rows, claims, tables, figures={name: Figure(figure_rows, description=description)}, notes=notes)
+
+
+def _sizes(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Scores by ensemble size; of several cells, of all their members together."""
+    if len(records) == 1:
+        return records[0].result["sizes"]
+    parts = [record.arrays() for record in records]
+    return scores_by_size(np.concatenate([part["probabilities"] for part in parts]), parts[0]["label"])
 
 
 def _table(title: str, sizes: dict[str, Any], metrics: Sequence[str], paper: dict[str, Sequence[float]]) -> Table:

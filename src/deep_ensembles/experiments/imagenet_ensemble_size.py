@@ -8,7 +8,8 @@ from deep_ensembles.experiments._ensemble_size import ensemble_size
 SETTINGS = {
     "smoke": {"members": 2, "epochs": 1, "rows": 120, "learning_rate": 0.002, "width": 0.0625},
     "laptop": {"members": 10, "epochs": 6, "learning_rate": 0.002, "width": 0.125},
-    "paper": {"members": 10, "epochs": 60, "learning_rate": 0.002, "width": 1.0},
+    # One network per cell, for a cluster; pictures of a folder such as ILSVRC-2012's at the size Inception was made for.
+    "paper": {"members": 10, "members_per_cell": 1, "epochs": 60, "learning_rate": 0.002, "width": 1.0, "image_size": 299},
 }
 # On ILSVRC-2012; other images and other classes than Tiny-ImageNet's, so only the way the numbers go compares.
 PAPER = {
