@@ -27,7 +27,7 @@ from deep_ensembles.experiments._experiment import Outcome, Selection
 from deep_ensembles.records import Cell
 
 METHODS = (ENSEMBLE, ADVERSARIAL, DROPOUT)
-DOG_MEMBERS, DOG_EPOCHS = {"smoke": 2, "laptop": 5, "paper": 10}, {"smoke": 1, "laptop": 20, "paper": 60}
+DOG_MEMBERS, DOG_EPOCHS = {"smoke": 2, "laptop": 5, "paper": 10}, {"smoke": 1, "laptop": 10, "paper": 60}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
     """The cell whose ensemble knows this set; of Tiny-ImageNet, its dogs."""
     known = KNOWN[dataset]
     modules = {"mnist": mnist_ensemble_size, "svhn": svhn_ensemble_size, "tiny-imagenet": imagenet_ensemble_size}
-    settings: dict[str, Any] = modules[dataset].SETTINGS[selection.scale]
+    settings: dict[str, Any] = dict(modules[dataset].SETTINGS[selection.scale])
+    settings.pop("members_per_cell", None)
     if dataset == "tiny-imagenet":
         dogs = {"members": DOG_MEMBERS[selection.scale], "epochs": DOG_EPOCHS[selection.scale], "classes": dog_classes()}
         settings = {**settings, **dogs, "rows": None}

@@ -43,7 +43,8 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     rows: list[dict[str, Any]] = []
     panels: list[Panel] = []
     lines: list[list[str]] = []
-    for size in SIZES:
+    largest = max((record.cell.config["training"]["members"] for record in records), default=0)
+    for size in (1, *range(5, largest + 1)):
         own = []
         for record in records:
             training = record.cell.config["training"]
@@ -57,10 +58,10 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
                     for t, a, k in zip(curve.threshold, curve.accuracy, curve.kept, strict=True)
                 ]
                 own.append(Line(curve.threshold, curve.accuracy, method, ROLES[method], markers=True))  # type: ignore[arg-type]
-                lines += _inverse(method, size, confidence, correct)
-        if own:
+                lines += _inverse(method, size, confidence, correct) if size in SIZES else []
+        if own and size in SIZES:
             title, labels = f"M = {size}", ("confidence threshold τ", "accuracy where confidence ≥ τ")
-            panels.append(Panel(own, title, *labels, (0, 0.92), legend=not panels))
+            panels.append(Panel(own, title, *labels, (0, 0.92), (0.45, 1), legend=not panels))
     columns = ["", "M", "wanted accuracy", "threshold τ", "accuracy", "share kept"]
     tables = [Table("MNIST mixed with NotMNIST: the threshold that reaches an accuracy", columns, lines)]
     description = "Accuracy on cases above a confidence threshold, for ensembles and MC-dropout."

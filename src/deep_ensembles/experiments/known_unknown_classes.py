@@ -109,7 +109,10 @@ def _rows(title: str, record: Record, size: int, known: Mixture, unknown: Mixtur
 
 def _table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
     columns = {"mean entropy, known": "entropy known", "mean entropy, unknown": "unknown"}
-    columns |= {f"AUROC, {score}": f"AUROC {score}" for score in SCORES} | {"FPR at 95 %, entropy": "FPR95 entropy"}
+    columns |= dict(
+        zip((f"AUROC, {score}" for score in SCORES), ("AUROC: entr.", "conf.", "mut. inf.", "disagr."), strict=True)
+    )
+    columns |= {"FPR at 95 %, entropy": "FPR95: entr.", "FPR at 95 %, mutual information": "mut. inf."}
     lines = []
     for method, size in dict.fromkeys((row["method"], row["members"]) for row in rows):
         own = {row["metric"]: row["value"] for row in rows if (row["method"], row["members"]) == (method, size)}
