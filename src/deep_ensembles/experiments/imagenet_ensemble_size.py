@@ -1,4 +1,4 @@
-"""Table 2: ImageNet with an Inception network, M = 1 … 10; here on Tiny-ImageNet, which is called by its name."""
+"""Figure 4 (a table): ImageNet with an Inception network, M = 1 … 10; here on Tiny-ImageNet, which is called by its name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAPER = {
 
 EXPERIMENT = ensemble_size(
     name="imagenet_ensemble_size",
-    makes="Table 2: ImageNet against ensemble size, Inception; here on Tiny-ImageNet at 64 pixels",
+    makes="Figure 4 (a table): ImageNet against ensemble size, Inception; here on Tiny-ImageNet at 64 pixels",
     takes={"smoke": "a minute", "laptop": "30 minutes", "paper": "days without a GPU"},
     dataset="tiny-imagenet",
     methods=(ENSEMBLE,),
