@@ -11,7 +11,6 @@ changes, here or where it is published, is noticed.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-from deep_ensembles._files import write_atomically
+from deep_ensembles._files import file_sum, write_atomically
 from deep_ensembles.datasets._dataset import Card, DatasetError, Original
 
 try:
@@ -80,7 +79,7 @@ def download(original: Original, folder: Path, retries: int = 2, bar: Any = Fals
             f"{original.url} could not be downloaded ({_reason(error)}); run the same command again to go on"
         ) from error
     if known is None:
-        _write_sums(folder / SUMS, sums | {original.file: _sha256(path)})
+        _write_sums(folder / SUMS, sums | {original.file: file_sum(path)})
     return path
 
 
@@ -109,10 +108,6 @@ def _read_sums(path: Path) -> dict[str, str]:
 
 def _write_sums(path: Path, sums: dict[str, str]) -> None:
     write_atomically(path, "".join(f"{checksum}  {file}\n" for file, checksum in sorted(sums.items())).encode())
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @contextmanager
