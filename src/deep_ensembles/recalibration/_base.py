@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
 from deep_ensembles._distributions import rebuilt
+from deep_ensembles.heads import Delta
 from deep_ensembles.metrics._inputs import checked_target, has_classes, refuse
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._recalibrated import Recalibrated
@@ -42,13 +43,15 @@ def as_mixture(name: str, distribution: Distribution, *, classes: bool) -> Mixtu
 
 
 def one_number(name: str, distribution: Distribution) -> Mixture:
-    """A prediction of one number per row, with a density."""
+    """A prediction of one number per row, with a density; in double precision where there is one, for levels near 1."""
     mixture = as_mixture(name, distribution, classes=False)
     if mixture.event_shape:
         raise TypeError(f"`{name}` needs a prediction of one number, got {_described(mixture)}; use `variance_scaling`")
-    if not bool(mixture.components.variance.any()):
+    if isinstance(mixture.components, Delta):
         raise TypeError(f"`{name}` needs members that have a density, got {_described(mixture)}; use its `moment_matched()`")
-    return mixture
+    if mixture.weights.device.type == "mps":
+        return mixture
+    return Mixture(rebuilt(mixture.components, Tensor.double), mixture.weights)
 
 
 def precise(mixture: Mixture) -> Mixture:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.distributions.constraints import Constraint
@@ -16,15 +18,17 @@ from torch.distributions.constraints import Constraint
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.mixture import Mixture
 
-_NODES = 129
+Vector = NDArray[np.float64]
+# About every member: so many points in all, to 40 standard deviations, closer together in the middle.
+_POINTS, _REACH = 512, math.asinh(40.0)
 _CHUNK_ELEMENTS = 4_000_000
 
 
 class Recalibrated(Distribution):
     r"""A mixture F of numbers seen through a map of its levels, $G(y) = g(F(y))$, with g piecewise linear.
 
-    Hence $G^{-1}(q) = F^{-1}(g^{-1}(q))$ and the density $f(y)\,g'(F(y))$. Moments and entropy are integrals over
-    quantiles (relative error around 1e-3). Mutual information and disagreement are the mixture's: an invertible map
+    Hence $G^{-1}(q) = F^{-1}(g^{-1}(q))$ and the density $f(y)\,g'(F(y))$. Moments and entropy are numerical
+    integrals (relative error below 1e-3). Mutual information and disagreement are the mixture's: an invertible map
     of the target leaves them as they are. The variance is split into aleatoric and epistemic as the mixture's is.
 
     Arguments:
@@ -69,9 +73,9 @@ class Recalibrated(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Logarithm of the density."""
-        before, after = (self.mixture.weights.new_tensor(each) for each in (self.before, self.after))
-        slopes = (after.diff() / before.diff()).log()
-        return self.mixture.log_prob(value) + slopes[_piece(self.mixture.cdf(value), before)]
+        levels = self.mixture.cdf(value)
+        slopes = levels.new_tensor(self._log_slopes)
+        return self.mixture.log_prob(value) + slopes[_piece(levels, levels.new_tensor(self.before))]
 
     def cdf(self, value: Tensor) -> Tensor:
         """Distribution function."""
@@ -119,7 +123,8 @@ class Recalibrated(Distribution):
 
     def entropy(self) -> Tensor:
         """Entropy in nats."""
-        return self._expectation(lambda value: -self.log_prob(value))
+        # The slopes' part is a sum; only the mixture's own part is an integral, and a smooth one.
+        return -self._expectation(self.mixture.log_prob) - float(np.diff(self.after) @ self._log_slopes)
 
     @property
     def mutual_information(self) -> Tensor:
@@ -131,24 +136,28 @@ class Recalibrated(Distribution):
         """The sum of the members' divergences from their mixture, in nats."""
         return self.mixture.disagreement
 
+    @property
+    def _log_slopes(self) -> Vector:
+        return np.log(np.diff(self.after) / np.diff(self.before))
+
     @functools.cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         centre = self.mixture.mean
-        shift, square = self._expectation(lambda value: torch.stack([value - centre, (value - centre).square()], 1))
+        shift, square = self._expectation(lambda value: torch.stack([value - centre, (value - centre).square()]))
         return centre + shift, square - shift.square()
 
     def _expectation(self, function: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mean of a function of the target, by the trapezoidal rule over levels Φ(z)."""
-        like = self.mixture.weights
-        reach = -float(torch.special.ndtri(like.new_tensor(2 * torch.finfo(like.dtype).eps)))
-        z = torch.linspace(-reach, reach, _NODES, dtype=like.dtype, device=like.device)
-        weights = torch.softmax(-z.square() / 2, 0)
-        step = max(1, _CHUNK_ELEMENTS // max(1, self.n_members * math.prod(self.batch_shape)))
-        parts = []
-        for some, weight in zip(z.split(step), weights.split(step), strict=True):
-            levels = torch.special.ndtr(some).reshape(-1, *[1] * len(self.batch_shape))
-            parts.append(torch.tensordot(weight, function(self.icdf(levels)), 1))
-        return torch.stack(parts).sum(0)
+        """The mean of a function of the target, as a Stieltjes sum of its values between points around every member."""
+        members = self.mixture.components
+        z = torch.linspace(-_REACH, _REACH, _POINTS // self.n_members + 64).sinh().to(members.mean)
+        points = members.mean + members.stddev * z.reshape(-1, *[1] * members.mean.dim())
+        points = points.flatten(0, 1).sort(0).values  # [point · member, *batch]
+        blocks = points.split(max(1, _CHUNK_ELEMENTS // max(1, members.mean.numel())))
+        levels = torch.cat([self.cdf(block) for block in blocks])
+        values = torch.cat([function(block) for block in blocks], -1 - len(self.batch_shape))
+        along = values.dim() - levels.dim()
+        middles = (values.narrow(along, 1, len(points) - 1) + values.narrow(along, 0, len(points) - 1)) / 2
+        return (middles * levels.diff(dim=0)).sum(along)
 
 
 def check_levels(before: Sequence[float], after: Sequence[float]) -> None:
@@ -163,12 +172,12 @@ def check_levels(before: Sequence[float], after: Sequence[float]) -> None:
 
 def _piece(levels: Tensor, knots: Tensor) -> Tensor:
     """The number of the piece that each level lies on."""
-    return torch.bucketize(levels, knots[1:-1])
+    return torch.bucketize(levels.contiguous(), knots[1:-1])
 
 
 def _mapped(levels: Tensor, before: Sequence[float], after: Sequence[float]) -> Tensor:
     """Piecewise linear interpolation."""
     start, end = (levels.new_tensor(each) for each in (before, after))
-    piece = _piece(levels.contiguous(), start)
+    piece = _piece(levels, start)
     share = ((levels - start[piece]) / start.diff()[piece]).nan_to_num(0.0).clamp(0, 1)
     return torch.lerp(end[piece], end[piece + 1], share)

@@ -44,8 +44,8 @@ class Conformal:
         >>> import torch
         >>> standard = torch.distributions.Normal(torch.zeros(1), torch.ones(1))
         >>> guarded = Conformal((0.1, 0.2, 0.3, 0.4))
-        >>> guarded.interval(standard, coverage=0.8), guarded.interval(standard, coverage=0.9)
-        (tensor([[-1.2816,  1.2816]]), tensor([[-inf, inf]]))
+        >>> [guarded.interval(standard, coverage).round(decimals=2).tolist() for coverage in (0.8, 0.9)]
+        [[[-1.28, 1.28]], [[-inf, inf]]]
     """
 
     scores: tuple[float, ...]

@@ -31,7 +31,7 @@ class Isotonic:
         >>> import torch
         >>> standard = torch.distributions.Normal(torch.zeros(1), torch.ones(1))
         >>> Isotonic((0.0, 0.25, 1.0), (0.0, 0.5, 1.0))(standard).icdf(torch.tensor(0.5))
-        tensor([-0.6745])
+        tensor([-0.6745], dtype=torch.float64)
     """
 
     before: tuple[float, ...]
