@@ -1,4 +1,4 @@
-"""What an open folder holds: one public object per file, named like the file."""
+"""What an open folder holds: one public object per file, named like the file; the function where its result is too."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def _object(folder: ModuleType, name: str) -> Any:
     module = importlib.import_module(f"{folder.__name__}.{name}")
     class_name = "".join(word.capitalize() for word in name.split("_"))
     objects = [vars(module)[each] for each in (name, class_name) if each in vars(module)]
-    if len(objects) != 1:
-        raise LookupError(f"{module.__name__} must hold one object called {name} or {class_name}, found {len(objects)}")
+    if not objects:
+        raise LookupError(f"{module.__name__} must hold an object called {name} or {class_name}")
     return objects[0]

@@ -1,0 +1,24 @@
+"""Recalibrations: what held-out rows say about a model's distributions, put right. One file per recalibration."""
+
+from deep_ensembles.recalibration._base import Prediction, Recalibration
+from deep_ensembles.recalibration._choose import choose
+from deep_ensembles.recalibration._recalibrated import Recalibrated
+from deep_ensembles.recalibration.conformal import Conformal, conformal
+from deep_ensembles.recalibration.isotonic import Isotonic, isotonic
+from deep_ensembles.recalibration.temperature import Temperature, temperature
+from deep_ensembles.recalibration.variance_scaling import VarianceScaling, variance_scaling
+
+__all__ = [
+    "Conformal",
+    "Isotonic",
+    "Prediction",
+    "Recalibrated",
+    "Recalibration",
+    "Temperature",
+    "VarianceScaling",
+    "choose",
+    "conformal",
+    "isotonic",
+    "temperature",
+    "variance_scaling",
+]

@@ -1,0 +1,80 @@
+"""One factor for all standard deviations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.distributions import Distribution, constraints
+
+from deep_ensembles._checks import check_number
+from deep_ensembles._distributions import marginal
+from deep_ensembles.heads import rescaled
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration._base import as_mixture, best_factor, held_out
+
+
+@dataclass(frozen=True)
+class VarianceScaling:
+    r"""Every deviation from the predicted mean stretched, $y \mapsto \mu_* + s\,(y - \mu_*)$.
+
+    The scales of the members and the spread of their means are multiplied alike, so that the mixture keeps its mean and
+    its shape, and has variance $s^2\sigma_*^2$.
+
+    Arguments:
+        factor: s, more than 0; above 1 for a model that was too sure.
+
+    Shape:
+        batch `[*batch]`, event `[]` or `[target]` → a `Mixture` of the same.
+
+    Example:
+        >>> import torch
+        >>> two = Mixture(torch.distributions.Normal(torch.tensor([[0.0], [2.0]]), torch.ones(2, 1)))
+        >>> wider = VarianceScaling(2.0)(two)
+        >>> wider.mean, wider.variance, wider.epistemic
+        (tensor([1.]), tensor([8.]), tensor([4.]))
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        check_number("factor", self.factor, low=0, above=True)
+
+    def __call__(self, distribution: Distribution) -> Mixture:
+        mixture = _stretchable(distribution)
+        mean = mixture.mean
+        return Mixture(rescaled(mixture.components, (1 - self.factor) * mean, mean.new_tensor(self.factor)), mixture.weights)
+
+
+def variance_scaling(distribution: Distribution, target: Any) -> VarianceScaling:
+    r"""The factor of least negative log-likelihood of held-out rows; $\sqrt{\overline{z^2}}$ for a single Gaussian.
+
+    With $z = (y - \mu_*) / \sigma_*$; for a mixture that is where the search starts. Several targets share the factor.
+
+    References:
+        Levi, Gispan, Giladi, Fetaya (2022); Laves, Ihler, Fast, Kahrs, Ortmaier (2020).
+
+    Arguments:
+        distribution: predictions of numbers for rows that the model was not trained on.
+        target: what happened.
+
+    Shape:
+        distribution with batch `[row]` and event `[*event]`, target `[row, *event]`, at least 2 rows.
+
+    Example:
+        >>> import torch
+        >>> sure = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
+        >>> round(variance_scaling(sure, [3.0, -3.0]).factor, 4)
+        3.0
+    """
+    mixture, seen = held_out(_stretchable(distribution), target)
+    start = float(((seen - mixture.mean).square() / mixture.variance).mean().sqrt())
+    return VarianceScaling(best_factor(VarianceScaling, mixture, seen, start if 1e-150 < start < 1e150 else 1.0))
+
+
+def _stretchable(distribution: Distribution) -> Mixture:
+    mixture = as_mixture("variance_scaling", distribution, classes=False)
+    kind = marginal(mixture.components)
+    if not {"loc", "scale"} <= set(kind.arg_constraints) or kind.support is not constraints.real:
+        raise TypeError(f"`variance_scaling` needs members with a location and a scale, got {mixture!r}")
+    return mixture
