@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from deep_ensembles import load
 from deep_ensembles.execution import InProcess
 from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size
-from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen
+from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder
 from deep_ensembles.records import ARRAYS
 from deep_ensembles.reproduce import reproduce
 
@@ -153,6 +153,14 @@ def test_a_folder_of_pictures_with_a_broken_one_and_a_network_of_ones_own(home, 
     assert {(row["dataset"], row["network"]) for row in found.summary.rows} == {(str(folder), "_made_home:tiny_network")}
     arrays = saved(tmp_path / "runs", "imagenet_ensemble_size/birds-_made_home.tiny_network-plain-*")
     assert arrays["probabilities"].shape == (2, 24, 6)
+
+
+def test_a_name_is_a_name_even_beside_a_folder_called_so(tmp_path, monkeypatch):
+    (tmp_path / "mnist").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert not is_folder("mnist")
+    (tmp_path / "birds").mkdir()
+    assert is_folder("birds")
 
 
 def test_networks_that_are_not_there_are_told(home, tmp_path, monkeypatch):

@@ -85,7 +85,7 @@ def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) 
     home = data_home()
     if only is not None:
         for each in only:
-            if experiment.takes_folders and Path(each).exists():
+            if experiment.takes_folders and each not in experiment.datasets and Path(each).exists():
                 continue
             require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}", each)
             if not card(each).is_here(home):

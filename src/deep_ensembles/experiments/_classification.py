@@ -20,7 +20,7 @@ from torch.distributions import Categorical
 from deep_ensembles import __version__
 from deep_ensembles._files import file_sum
 from deep_ensembles.checkpoint import Checkpoint
-from deep_ensembles.datasets import ImageDataset, ImageFolder, card, data_home, load_dataset
+from deep_ensembles.datasets import ImageDataset, ImageFolder, card, cards, data_home, load_dataset
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.experiments._experiment import Outcome
 from deep_ensembles.fitting import fit_ensemble
@@ -70,7 +70,9 @@ def image_cell(dataset: str, network: str, method: str, seed: int, **settings: A
 
 
 def is_folder(dataset: str) -> bool:
-    """Whether a data set is given as a folder or zip of pictures rather than by name."""
+    """Whether a data set is given as a folder or zip of pictures; a set's name is a name, whatever lies around."""
+    if any(each.name == dataset for each in cards()):
+        return False
     return Path(dataset).is_dir() or (Path(dataset).suffix == ".zip" and Path(dataset).is_file())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -81,11 +82,10 @@ def _summarise(
     name: str, metrics: Sequence[str], paper: dict[str, Sequence[float]], records: Sequence[Record], selection: Selection
 ) -> Summary:
     rows, tables, figure_rows, claims = [], [], [], []
-    for network in selection.networks:
-        own = [record for record in records if record.cell.config["network"] == network]
+    for dataset, network in product(selection.datasets, selection.networks):
+        own = [each for each in records if (each.cell.config["dataset"], each.cell.config["network"]) == (dataset, network)]
         methods = dict.fromkeys(record.cell.config["method"] for record in own)
         sizes = {each: _sizes([record for record in own if record.cell.config["method"] == each]) for each in methods}
-        dataset = own[0].cell.config["dataset"]
         for method, found in sizes.items():
             for each in found:
                 known = {metric: values[each["members"] - 1] for metric, values in paper.items()
@@ -100,6 +100,9 @@ def _summarise(
         claims += _claims(f"{dataset}, {network}", sizes)
     description = "Scores against the number of networks, a line per method."
     notes = [f"{record.cell.name}: {record.result['training_seconds']:.0f} s of training" for record in records]
+    for dataset in selection.datasets:
+        data = next(each.cell.config["data"] for each in records if each.cell.config["dataset"] == dataset)
+        notes += [f"{dataset} was read from {', '.join(data)}."] if isinstance(data, dict) else []
     return Summary(rows, claims, tables, figures={name: Figure(figure_rows, description=description)}, notes=notes)
 
 
