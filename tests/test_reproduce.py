@@ -270,7 +270,8 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(home, tmp_path):
     before = {mark: mark.stat().st_mtime_ns for mark in marks}
     after = subprocess.run([*command, "--out", str(tmp_path / "killed")], capture_output=True, check=True, text=True)
     assert before == {mark: mark.stat().st_mtime_ns for mark in marks}
-    assert after.stdout.replace("killed", "whole") == undisturbed.stdout
+    tables = [told.stdout.partition("wrote  ")[0] for told in (after, undisturbed)]
+    assert tables[0] == tables[1] != ""
 
 
 @pytest.mark.slow
