@@ -193,7 +193,7 @@ def _verdicts(claims: Sequence[Claim]) -> str:
             "holds" if holding == len(own) else "does not hold" if holding == 0 else f"holds on {holding} of {len(own)}"
         )
         lines.append(f"\n  {verdict}: {statement} ({own[0].source})")
-        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<24}{claim.numbers}" for claim in own)
+        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<24} {claim.numbers}" for claim in own)
     return "\n".join(lines) + "\n" if claims else ""
 
 
