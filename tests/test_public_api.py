@@ -15,6 +15,7 @@ NAMES = [
     "Bootstrap",
     "Categorical",
     "Checkpoint",
+    "ComplementaryFolds",
     "Constant",
     "Cosine",
     "CrossValidation",

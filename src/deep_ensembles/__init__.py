@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deep_ensembles.perturbations import FastGradientSign as FastGradientSign
     from deep_ensembles.perturbations import RandomSign as RandomSign
     from deep_ensembles.runs import Bootstrap as Bootstrap
+    from deep_ensembles.runs import ComplementaryFolds as ComplementaryFolds
     from deep_ensembles.runs import Recipe as Recipe
     from deep_ensembles.runs import Subsample as Subsample
     from deep_ensembles.schedules import Constant as Constant
@@ -49,6 +50,7 @@ _HOMES = {
     "Bootstrap": "runs",
     "Categorical": "heads",
     "Checkpoint": "checkpoint",
+    "ComplementaryFolds": "runs",
     "Constant": "schedules",
     "Cosine": "schedules",
     "CrossValidation": "fitting",

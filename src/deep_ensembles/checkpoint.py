@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +45,34 @@ class Checkpoint:
             check_integer("every_epochs", self.every_epochs, low=1)
         if self.every_seconds is not None:
             check_number("every_seconds", self.every_seconds, low=0)
+
+
+@contextmanager
+def postponed_interrupts() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C is noted, to be obeyed when the state is whole and written; a second one is obeyed at once.
+
+    Yields a function that says whether there was one. Only where Python's own handler is in place, which is what raises
+    `KeyboardInterrupt`.
+    """
+    noted = False
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal noted
+        if noted:
+            signal.default_int_handler(number, frame)
+        noted = True
+
+    ours = threading.current_thread() is threading.main_thread()
+    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: noted
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    if noted:
+        raise KeyboardInterrupt
 
 
 @dataclass

@@ -37,9 +37,9 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     """Train a regressor and a classifier, compare one network with the ensemble, save models and a picture."""
     regressor, patients, progression = _regression(random_state, verbose)
     classifier, images, digits = _classification(random_state, verbose)
-    prediction, classes = regressor.predict_distribution(patients), classifier.predict_distribution(images)
-    single_prediction = regressor.ensemble_.subset(1)(patients)
-    single_classes = classifier.ensemble_.subset(1)(images)
+    prediction, classes = regressor.ensemble_.mixture(patients), classifier.predict_distribution(images)
+    single_prediction = regressor.ensemble_.subset(1).mixture(patients)
+    single_classes = classifier.ensemble_.subset(1).mixture(images)
     target, label = torch.from_numpy(progression), torch.from_numpy(digits)
     sure, certain = np.argsort(prediction.stddev.numpy()), np.argsort(-classes.confidence.numpy())
     tables = [

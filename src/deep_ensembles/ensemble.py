@@ -13,12 +13,14 @@ from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from deep_ensembles._checks import check_integer, require
+from deep_ensembles._distributions import rebuilt
 from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
 from deep_ensembles.heads import HeadFunction, rescaled
 from deep_ensembles.members import Factory, Members, rebuild
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.model_files import ModelFileError, write_model
 from deep_ensembles.naming import NotSaved, describe, restore
+from deep_ensembles.recalibration import FitRecalibration, Prediction, Recalibration, choose
 from deep_ensembles.rows import as_tensor
 from deep_ensembles.standardization import Standardization
 
@@ -40,6 +42,8 @@ class Ensemble:
         seeds: the seed of each member.
         weights: the weight of each member in the mixture; uniform by default.
         history: `[2, member, epoch]`: training loss and held-out score, NaN where there is none.
+        recalibration: what held-out rows have put right, applied to every prediction; none by default.
+        unseen: `[k, row]`: k members that were not trained on each of the training rows; None where a row has none.
     """
 
     members: Members
@@ -51,6 +55,8 @@ class Ensemble:
     seeds: tuple[int, ...] = ()
     weights: Tensor | None = None
     history: np.ndarray | None = None
+    recalibration: Recalibration | None = None
+    unseen: np.ndarray | None = None
 
     @property
     def n_members(self) -> int:
@@ -61,14 +67,42 @@ class Ensemble:
         kind = type(self.members.modules[0]).__name__
         return f"Ensemble({self.n_members} × {kind}, head={self.head}, {self.members.kind})"
 
-    def __call__(self, inputs: Any, batch_size: int | None = None) -> Mixture:
-        """The predictive mixture for new inputs, in the units of the targets.
+    def __call__(self, inputs: Any, batch_size: int | None = None) -> Prediction:
+        """The prediction for new inputs in the units of the targets: a mixture, recalibrated if the ensemble is.
 
         Arguments:
             inputs: `[row, *features]` as a tensor or array, or a dataset whose items are inputs (or start with one).
             batch_size: rows per pass; the default bounds memory.
         """
+        return self._recalibrated(self.mixture(inputs, batch_size))
+
+    def mixture(self, inputs: Any, batch_size: int | None = None) -> Mixture:
+        """The mixture of the members as they were trained, whatever the recalibration."""
         return self._mixture(self._raw(inputs, batch_size))
+
+    def _recalibrated(self, mixture: Mixture) -> Prediction:
+        return mixture if self.recalibration is None else self.recalibration(mixture)
+
+    def recalibrated(self, inputs: Any, target: Any, fit: FitRecalibration = choose) -> Ensemble:
+        """The ensemble with a recalibration fitted on rows that no member has seen.
+
+        Arguments:
+            fit: `variance_scaling`, `temperature`, `isotonic` or `conformal`; by default whichever the rows prefer.
+        """
+        return dataclasses.replace(self, recalibration=fit(self.mixture(inputs), target))
+
+    def out_of_fold(self, inputs: Any) -> Mixture:
+        """Each training row predicted by the members that were not trained on it, which is free where members hold rows out.
+
+        Arguments:
+            inputs: the inputs that the ensemble was trained on, in the same order.
+        """
+        if self.unseen is None:
+            raise ValueError("some rows were seen by every member; train with `folds=ComplementaryFolds()`")
+        mixture = self.mixture(inputs)
+        require(mixture.batch_shape == self.unseen.shape[1:], "inputs", f"the {self.unseen.shape[1]} training rows", inputs)
+        members, rows = torch.from_numpy(self.unseen), torch.arange(self.unseen.shape[1])
+        return Mixture(rebuilt(mixture.components, lambda parameter: parameter[members, rows]))
 
     def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
         """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
@@ -107,13 +141,13 @@ class Ensemble:
             raws.append(torch.stack(draws, dim=1).flatten(0, 1))  # [member · sample, row, raw]
         return self._mixture(torch.cat(raws, dim=1), n_samples)
 
-    def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Mixture]:
-        """Mixtures for consecutive batches of rows, for results that must not be held all at once."""
+    def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Prediction]:
+        """Predictions for consecutive batches of rows, for results that must not be held all at once."""
         for raw in self._raw_batches(inputs, batch_size):
-            yield self._mixture(raw)
+            yield self._recalibrated(self._mixture(raw))
 
     def subset(self, members: int | Sequence[int]) -> Ensemble:
-        """An ensemble of the first so many members, or of these."""
+        """An ensemble of the first so many members, or of these; without the recalibration, which was for all of them."""
         chosen = list(range(members)) if isinstance(members, int) else list(members)
         require(bool(chosen) and all(0 <= m < self.n_members for m in chosen), "members",
                 f"members from 0 to {self.n_members - 1}, at least one", members)  # fmt: skip
@@ -124,6 +158,8 @@ class Ensemble:
             seeds=tuple(self.seeds[m] for m in chosen),
             weights=None if self.weights is None else self.weights[chosen],
             history=None if self.history is None else self.history[:, chosen],
+            recalibration=None,
+            unseen=None,
         )
 
     def to(self, device: str | torch.device) -> Ensemble:
@@ -161,6 +197,7 @@ class Ensemble:
             "n_members": self.n_members,
             "seeds": [str(seed) for seed in self.seeds],
             "head": describe(self.head),
+            "recalibration": describe(self.recalibration),
             "network": self.network,
             "architecture": repr(self.members.modules[0]),
             "feature_shape": list(self.feature_shape),
@@ -186,6 +223,11 @@ class Ensemble:
         head = restore(config["head"]) if head is None else head
         if isinstance(head, NotSaved):
             raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
+        recalibration = restore(config.get("recalibration"))
+        if isinstance(recalibration, NotSaved):
+            raise ModelFileError(
+                f"the model has your own recalibration, {recalibration.description}, which no file can hold"
+            )
         parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
         seeds = tuple(int(seed) for seed in config["seeds"])
         try:
@@ -206,6 +248,7 @@ class Ensemble:
             seeds=seeds,
             weights=tensors.get("weights"),
             history=tensors["history"].numpy() if "history" in tensors else None,
+            recalibration=recalibration,
         )
 
 

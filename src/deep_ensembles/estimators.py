@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import torch
@@ -31,7 +32,8 @@ from deep_ensembles.naming import describe, restore
 from deep_ensembles.networks import mlp
 from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.runs import Recipe, Resampling
+from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
+from deep_ensembles.runs import ComplementaryFolds, Recipe, Resampling
 from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
 
@@ -68,6 +70,9 @@ class _DeepEnsemble(BaseEstimator):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 20,
+        folds: ComplementaryFolds | None = None,
+        time_limit: float | None = None,
+        recalibration: FitRecalibration | None = None,
         resampling: Resampling | None = None,
         checkpoint: Checkpoint | None = None,
         random_state: RandomState = None,
@@ -93,6 +98,9 @@ class _DeepEnsemble(BaseEstimator):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.folds = folds
+        self.time_limit = time_limit
+        self.recalibration = recalibration
         self.resampling = resampling
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -104,6 +112,10 @@ class _DeepEnsemble(BaseEstimator):
         size = getattr(head, "raw_size", None)
         settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
         Recipe(**settings)  # to say what is wrong with a setting before anything uses it
+        if self.recalibration is not None and self.folds is None:
+            require(self.n_members > 1, "n_members", "at least 2 for members to hold rows out", self.n_members,
+                    "or call `recalibrate` with rows the model has not seen")  # fmt: skip
+            settings["folds"] = ComplementaryFolds()
         self.ensemble_ = fit_ensemble(
             self.network_factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
             X,
@@ -116,6 +128,9 @@ class _DeepEnsemble(BaseEstimator):
             random_state=self.random_state,
             **settings,
         )
+        if self.recalibration is not None:
+            fitted = self.recalibration(self.ensemble_.out_of_fold(X), y)
+            self.ensemble_ = dataclasses.replace(self.ensemble_, recalibration=fitted)
 
     def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
         """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
@@ -142,14 +157,29 @@ class _DeepEnsemble(BaseEstimator):
         checked: np.ndarray = validate_data(self, X, reset=False, dtype=_FLOATS)
         return checked
 
-    def _batches(self, X: Any) -> Iterator[Mixture]:
+    def _batches(self, X: Any) -> Iterator[Prediction]:
         checked = self._validated(X)
         return self.ensemble_.batches(checked)
 
-    def predict_distribution(self, X: Any) -> Mixture:
-        """The predictive mixture, in the units of the target."""
+    def predict_distribution(self, X: Any) -> Prediction:
+        """The predictive mixture in the units of the target, recalibrated if the model is."""
         checked = self._validated(X)
         return self.ensemble_(checked)
+
+    def recalibrate(self, X: Any, y: Any, fit: FitRecalibration = choose) -> Self:
+        """Put predictions right by rows that the model was not trained on; kept in the model and its file.
+
+        Arguments:
+            X, y: rows and targets.
+            fit: `variance_scaling`, `temperature`, `isotonic` or `conformal`; by default whichever the rows prefer.
+        """
+        checked = self._validated(X)
+        self.ensemble_ = self.ensemble_.recalibrated(checked, self._target(y), fit)
+        return self
+
+    def _target(self, y: Any) -> np.ndarray:
+        """Targets as the ensemble knows them."""
+        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json`, `model.safetensors`; no pickle) that `deep_ensembles.load` reads."""
@@ -194,6 +224,8 @@ class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
         head: raw output → distribution; `Normal()` by default.
         scoring_rule: the training criterion.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
+        recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to put predictions right by rows that members
+            hold out (complementary folds, so that no row is lost); none by default.
         max_epochs … verbose: see `Recipe`.
         random_state: an integer for a result that can be repeated.
 
@@ -255,6 +287,9 @@ class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
         check_number("coverage", coverage, low=0, high=1)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
+    def _target(self, y: Any) -> np.ndarray:
+        return np.asarray(y, dtype=np.float64)
+
     def _fitted_config(self) -> dict[str, Any]:
         return {"n_outputs_": self.n_outputs_}
 
@@ -267,7 +302,8 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
 
     Arguments:
         class_weight: "balanced", or a dictionary of class → weight; multiplies `sample_weight`.
-        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default.
+        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default, a recalibration of classes is
+            `choose`, `temperature` or `conformal`.
 
     Attributes:
         ensemble_: the fitted `Ensemble`.
@@ -306,6 +342,9 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         patience: int = 20,
+        folds: ComplementaryFolds | None = None,
+        time_limit: float | None = None,
+        recalibration: FitRecalibration | None = None,
         resampling: Resampling | None = None,
         checkpoint: Checkpoint | None = None,
         random_state: RandomState = None,
@@ -332,6 +371,9 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
             early_stopping=early_stopping,
             validation_fraction=validation_fraction,
             patience=patience,
+            folds=folds,
+            time_limit=time_limit,
+            recalibration=recalibration,
             resampling=resampling,
             checkpoint=checkpoint,
             random_state=random_state,
@@ -355,20 +397,33 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
         self._fit_members(X, codes.astype(np.int64), sample_weight, len(self.classes_), Categorical())
         return self
 
+    def predict_distribution(self, X: Any) -> Mixture:
+        """The predictive mixture over classes, recalibrated if the model is."""
+        return cast(Mixture, super().predict_distribution(X))
+
+    def _mixtures(self, X: Any) -> Iterator[Mixture]:
+        return cast(Iterator[Mixture], self._batches(X))
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """Averaged class probabilities, (n, classes)."""
-        probabilities = _joined(batch.probs for batch in self._batches(X)).astype(np.float64)
+        probabilities = _joined(batch.probs for batch in self._mixtures(X)).astype(np.float64)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the averaged class probabilities, (n, classes)."""
-        return _joined(batch.logits for batch in self._batches(X)).astype(np.float64)
+        return _joined(batch.logits for batch in self._mixtures(X)).astype(np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label, (n,)."""
         chosen = self.predict_proba(X).argmax(axis=1)
         labels: np.ndarray = self.classes_[chosen]
         return labels
+
+    def _target(self, y: Any) -> np.ndarray:
+        labels = column_or_1d(y, warn=True)
+        unknown = np.setdiff1d(labels, self.classes_)
+        require(len(unknown) == 0, "y", "labels that the model knows", unknown[:3].tolist())
+        return np.searchsorted(self.classes_, labels)
 
     def _fitted_config(self) -> dict[str, Any]:
         values = self.classes_.tolist()

@@ -130,7 +130,7 @@ def cross_validate(
     used = np.isin(np.arange(len(rows)), task.used())
     runs = [run for own, _ in folds for run in plan_runs(own[used[own]], seeds, recipe, task.classes())]
     ensembles = task.ensembles(runs, n_members)
-    predictions = [ensemble(rows.read(test)[0]) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
+    predictions = [ensemble.mixture(rows.read(test)[0]) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
 
 
@@ -174,7 +174,17 @@ class _Task:
             network=describe(self.build),
             seeds=tuple(runs[m].seed for m in members),
             history=trained.history[:, list(members)],
+            unseen=_unseen([runs[m].rows for m in members], len(self.rows)) if self.recipe.folds is not None else None,
         )
+
+
+def _unseen(seen: Sequence[np.ndarray], n_rows: int) -> np.ndarray | None:
+    """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
+    unseen = np.ones((len(seen), n_rows), dtype=bool)
+    for member, rows in enumerate(seen):
+        unseen[member, rows] = False
+    least = int(unseen.sum(0).min())
+    return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
 
 
 def _recipe(settings: dict[str, Any]) -> Recipe:

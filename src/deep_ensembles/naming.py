@@ -18,12 +18,12 @@ from deep_ensembles import heads, networks, perturbations, recalibration, scorin
 from deep_ensembles._checks import require
 from deep_ensembles.checkpoint import Checkpoint
 from deep_ensembles.optimizers import Adam, AdamW
-from deep_ensembles.runs import Bootstrap, Subsample
+from deep_ensembles.runs import Bootstrap, ComplementaryFolds, Subsample
 from deep_ensembles.schedules import Constant, Cosine
 
 _DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
-_OTHERS = (Adam, AdamW, Bootstrap, Checkpoint, Constant, Cosine, Subsample)
+_OTHERS = (Adam, AdamW, Bootstrap, Checkpoint, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
 
 
 @dataclasses.dataclass(frozen=True)

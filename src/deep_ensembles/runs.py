@@ -44,6 +44,42 @@ class Subsample:
         return np.sort(generator.choice(rows, size=max(1, round(self.fraction * len(rows))), replace=False))
 
 
+@dataclass(frozen=True, eq=False)
+class ComplementaryFolds:
+    """Every member holds out a fold of its own, so that each row is predicted by members that never saw it.
+
+    Arguments:
+        n_folds: how many folds; by default 5, or as many as there are members if those are fewer.
+        groups: the group of every row; rows of a group are held out together.
+    """
+
+    n_folds: int | None = None
+    groups: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_folds is not None:
+            check_integer("n_folds", self.n_folds, low=2)
+
+    def __call__(
+        self, rows: np.ndarray, n_members: int, generator: np.random.Generator, strata: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """The folds of some rows, each in order; with `strata`, the class of each row, the same share of each."""
+        count = min(5, n_members) if self.n_folds is None else self.n_folds
+        require(2 <= count <= n_members, "n_folds", f"from 2 to the number of members ({n_members})", count)
+        kind, names = np.arange(len(rows)), strata
+        if self.groups is not None:
+            require(len(self.groups) > int(rows.max()), "groups", "one per row", len(self.groups))
+            kind, names = np.unique(np.asarray(self.groups)[rows], return_inverse=True)[1], None
+        n_kinds = int(kind.max()) + 1
+        require(n_kinds >= count, "n_folds", f"at most the number of rows or groups ({n_kinds})", count)
+        order = generator.permutation(n_kinds)
+        if names is not None:
+            order = order[np.argsort(names[order], kind="stable")]
+        fold_of = np.empty(n_kinds, dtype=np.int64)
+        fold_of[order] = np.arange(n_kinds) % count
+        return [rows[fold_of[kind] == fold] for fold in range(count)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """How networks are trained; every setting of `fit_ensemble` and `cross_validate`.
@@ -56,7 +92,10 @@ class Recipe:
         clip_norm: the greatest gradient norm of a run; longer gradients are shortened to it.
         early_stopping: hold out rows per member and keep each member's best epoch on them.
         validation_fraction: the share of rows each member holds out for that, its own choice of rows.
+        folds: `ComplementaryFolds()` to let members hold out complementary folds instead, with or without early stopping;
+            `Ensemble.out_of_fold` then predicts every training row by members that never saw it.
         patience: stop a member after so many epochs without improvement.
+        time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far.
         resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
         standardize_inputs: train on inputs of mean 0 and deviation 1 per dimension (per channel for images).
         standardize_targets: the same for the targets of a regression.
@@ -78,6 +117,8 @@ class Recipe:
     early_stopping: bool = False
     validation_fraction: float = 0.1
     patience: int = 20
+    folds: ComplementaryFolds | None = None
+    time_limit: float | None = None
     resampling: Resampling | None = None
     standardize_inputs: bool = True
     standardize_targets: bool = True
@@ -101,8 +142,11 @@ class Recipe:
         check_number("learning_rate", self.learning_rate, low=0, above=True)
         check_number("weight_decay", self.weight_decay, low=0)
         check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
-        if self.clip_norm is not None:
-            check_number("clip_norm", self.clip_norm, low=0, above=True)
+        for name in ("clip_norm", "time_limit"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), low=0, above=True)
+        has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
+        require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
         for name in ("early_stopping", "standardize_inputs", "standardize_targets"):
             check_flag(name, getattr(self, name))
 
@@ -145,11 +189,17 @@ def plan_runs(rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: n
     Arguments:
         classes: the class of every row of the data, to hold out the same share of each class.
     """
-    runs = []
+    runs: list[Run] = []
+    strata = None if classes is None else classes[rows]
+    folds: list[np.ndarray] = []
+    if recipe.folds is not None:
+        folds = recipe.folds(rows, len(seeds), stream(seeds[0], Purpose.VALIDATION), strata)
     for seed in seeds:
         train, held_out = rows, np.empty(0, dtype=np.int64)
-        if recipe.early_stopping:
-            strata = None if classes is None else classes[rows]
+        if folds:
+            fold = folds[len(runs) % len(folds)]
+            train, held_out = np.setdiff1d(rows, fold), fold if recipe.early_stopping else held_out
+        elif recipe.early_stopping:
             train, held_out = hold_out(rows, recipe.validation_fraction, stream(seed, Purpose.VALIDATION), strata)
         if recipe.resampling is not None:
             train = recipe.resampling(train, stream(seed, Purpose.RESAMPLING))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +14,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.algorithm import Algorithm
-from deep_ensembles.checkpoint import CheckpointWriter
+from deep_ensembles.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.feed import Block
 from deep_ensembles.members import Factory, Members
 from deep_ensembles.members.flat import copy_runs
@@ -62,11 +65,14 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
     session = _Session(prepared, runs, algorithm, recipe, writer)
     session.resume()
     progress = training_progress(recipe.max_epochs, recipe.verbose, session.epochs_done(), len(session.active))
+    end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
     # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
     by_hand = not algorithm.uses_autograd(prepared.members)
-    with progress as report, torch.inference_mode(by_hand), torch.no_grad():
+    interrupts = postponed_interrupts() if writer is not None else nullcontext(lambda: False)
+    with progress as report, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
+            session.stop_if(time.monotonic() >= end)
             if report is not None:
                 report(session.epochs_done(), len(session.active), session.latest_score())
     return session.result()
@@ -85,6 +91,7 @@ class _Session:
     ) -> None:
         self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
         self.writer = writer
+        self.interrupted: Callable[[], bool] = lambda: False
         # What would be returned if training stopped now, which is also where a diverged run starts again.
         self.kept = prepared.members.parameters.copy()
         self.kept_buffers = {name: tensor.clone() for name, tensor in prepared.members.buffers.items()}
@@ -158,8 +165,10 @@ class _Session:
                 update(step)
                 step += 1
             self._record(block, torch.cat(raws, dim=1), segment)
-            if self.writer is not None and self.writer.due(None):
+            if self.writer is not None and (self.writer.due(None) or self.interrupted()):
                 self._write()
+                if self.interrupted():
+                    raise KeyboardInterrupt
 
     def _steps(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
         """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
@@ -294,6 +303,10 @@ class _Session:
             going = np.flatnonzero(~done).tolist()
             stack = self.stack.select(going) if going else self.stack
             self._activate([self.active[i] for i in going], stack)
+
+    def stop_if(self, late: bool) -> None:
+        """Let go of all runs, each as it is kept."""
+        self.active = [] if late else self.active
 
     def epochs_done(self) -> int:
         """How far the slowest run that is still trained has come."""

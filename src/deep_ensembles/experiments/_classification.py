@@ -199,7 +199,7 @@ def predict(ensemble: Ensemble, config: Mapping[str, Any], inputs: Tensor | Imag
     if config["method"] == DROPOUT:
         mixture = ensemble.sampled(inputs, config["members"], config["seed"], BATCH_ROWS)
     else:
-        mixture = ensemble(inputs, BATCH_ROWS)
+        mixture = ensemble.mixture(inputs, BATCH_ROWS)
     return mixture.components.probs.float().numpy()  # type: ignore[attr-defined]
 
 

@@ -63,7 +63,7 @@ def run(cell: Cell, out: Path) -> Outcome:
     build = partial(mlp, 1, 1 if points else 2, (config["hidden_units"],))
     common = {"n_members": MEMBERS, "random_state": config["seed"], "max_epochs": config["epochs"]}
     trained = cross_validate(build, inputs, targets, cv=folds, learning_rate=config["learning_rate"], **common, **way)
-    predictions = [ensemble(GRID[:, None]).components for ensemble in trained.ensembles]
+    predictions = [ensemble.mixture(GRID[:, None]).components for ensemble in trained.ensembles]
     arrays = {
         "x": GRID,
         "split": np.repeat(np.arange(len(drawn)), len(GRID)),

@@ -1,6 +1,6 @@
 """Recalibrations: what held-out rows say about a model's distributions, put right. One file per recalibration."""
 
-from deep_ensembles.recalibration._base import Prediction, Recalibration
+from deep_ensembles.recalibration._base import FitRecalibration, Prediction, Recalibration
 from deep_ensembles.recalibration._choose import choose
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 from deep_ensembles.recalibration.conformal import Conformal, conformal
@@ -10,6 +10,7 @@ from deep_ensembles.recalibration.variance_scaling import VarianceScaling, varia
 
 __all__ = [
     "Conformal",
+    "FitRecalibration",
     "Isotonic",
     "Prediction",
     "Recalibrated",

@@ -30,6 +30,9 @@ class Recalibration(Protocol):
         """The recalibrated prediction, of the same shape."""
 
 
+FitRecalibration = Callable[[Distribution, Any], Recalibration | None]
+
+
 def as_mixture(name: str, distribution: Distribution, *, classes: bool) -> Mixture:
     """A prediction of the right kind as a mixture: of one member where it is none yet."""
     if isinstance(distribution, Distribution) and has_classes(distribution) != classes:

@@ -33,7 +33,7 @@ _FOLDS = 5
 
 def choose(
     distribution: Distribution, target: Any, names: Sequence[str] | None = None, random_state: RandomState = 0
-) -> tuple[str, Recalibration | None]:
+) -> Recalibration | None:
     """The recalibration of least negative log-likelihood in a cross-validation over held-out rows, fitted on all of them.
 
     Those within one standard error of the best (of the difference, row by row) are tied. For numbers the least CRPS
@@ -47,13 +47,13 @@ def choose(
         random_state: which rows form a fold.
 
     Shape:
-        distribution with batch `[row]` and event `[*event]`, target `[row, *event]`, at least 10 rows → a name and what
-        was fitted, None for "none".
+        distribution with batch `[row]` and event `[*event]`, target `[row, *event]`, at least 10 rows → what was fitted,
+        None for "none".
 
     Example:
         >>> sure = torch.distributions.Normal(torch.zeros(20), torch.ones(20))
-        >>> choose(sure, torch.arange(-10.0, 10.0))[0]
-        'variance_scaling'
+        >>> choose(sure, torch.arange(-10.0, 10.0))
+        VarianceScaling(factor=5.78...)
     """
     classes = isinstance(distribution, Distribution) and has_classes(distribution)
     mixture, seen = held_out(as_mixture("choose", distribution, classes=classes), target, 2 * _FOLDS)
@@ -67,7 +67,7 @@ def choose(
     if not classes and len(tied) > 1:
         tied.sort(key=lambda name: float(_scored(crps, predictions[name], seen, folds).mean()))
     fit = _FITS[tied[0]]
-    return tied[0], None if fit is None else fit(mixture, seen)
+    return None if fit is None else fit(mixture, seen)
 
 
 def _default(mixture: Mixture) -> tuple[str, ...]:
