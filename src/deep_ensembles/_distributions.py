@@ -57,23 +57,32 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
 def invert(
     cdf: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], target: Tensor, low: Tensor, high: Tensor
 ) -> Tensor:
-    """Solve cdf(x) = target with low ≤ x ≤ high: Newton steps, halving the bracket wherever one would leave it."""
+    r"""Solve cdf(x) = target with low ≤ x ≤ high: Newton steps, halving the bracket wherever one would leave it.
+
+    The steps solve $\Phi^{-1}(F(x)) = \Phi^{-1}(q)$, which is a straight line for a normal and nearly one for most mixtures.
+    """
     low, high = low.clone(), high.clone()
-    tolerance = torch.finfo(low.dtype).eps / 2
+    eps = torch.finfo(low.dtype).eps
+    wanted = torch.special.ndtri(target)
     point = torch.where(low == high, low, low + (high - low) / 2)
     for _ in range(_MAX_ITERATIONS):
-        excess = cdf(point) - target
-        low = torch.where(excess < 0, point, low)
-        high = torch.where(excess >= 0, point, high)
-        try:
-            newton = point - excess / density(point)
-        except NotImplementedError:
-            newton = torch.full_like(point, math.nan)
+        found = cdf(point)
+        low, high = torch.where(found < target, point, low), torch.where(found >= target, point, high)
+        proposal = _newton(found, wanted, point, density)
         middle = torch.where(low == high, low, low + (high - low) / 2)
-        proposal = torch.where((newton > low) & (newton < high), newton, middle)
-        settled = (excess == 0) | ((proposal - point).abs() <= tolerance * point.abs()) | (high <= low)
-        proposal = torch.where(settled, point, proposal)
-        if bool((settled | (proposal == point)).all()):
+        proposal = torch.where((proposal >= low) & (proposal <= high), proposal, middle)
+        exact = (found - target).abs() <= 7 * eps * target  # as exact as F itself is
+        settled = exact | (high <= low) | ((proposal - point).abs() <= 2 * eps * point.abs())
+        point = torch.where(exact, point, proposal)
+        if bool(settled.all()):
             break
-        point = proposal
     return point
+
+
+def _newton(found: Tensor, wanted: Tensor, point: Tensor, density: Callable[[Tensor], Tensor]) -> Tensor:
+    """Where the tangent in Φ⁻¹(F) has the wanted height; NaN or infinite where there is none."""
+    height = torch.special.ndtri(found)
+    try:
+        return point - (height - wanted) * torch.exp(-height.square() / 2) / (math.sqrt(2 * math.pi) * density(point))
+    except NotImplementedError:
+        return torch.full_like(point, math.nan)

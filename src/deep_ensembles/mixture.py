@@ -18,6 +18,7 @@ from deep_ensembles._distributions import exact_cdf, exact_icdf, indexed, invert
 _KNOTS = (-40.0, -15.0, -8.5, -6.0, -4.5, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.5, 6.0, 8.5, 15.0, 40.0)
 _NODES = 10
 _CHUNK_ELEMENTS = 4_000_000
+_QUANTILE_ROWS = 8192  # solved at once: what fits into a cache
 
 
 class Mixture(Distribution):
@@ -123,6 +124,11 @@ class Mixture(Distribution):
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
         value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape))
+        if len(self.batch_shape) == 1 and self.batch_shape[0] > _QUANTILE_ROWS:
+            rows = [slice(i, i + _QUANTILE_ROWS) for i in range(0, self.batch_shape[0], _QUANTILE_ROWS)]
+            along = -1 - len(self.event_shape)
+            parts = value.split(_QUANTILE_ROWS, along)
+            return torch.cat([self[own].icdf(part) for own, part in zip(rows, parts, strict=True)], along)
         quantiles = exact_icdf(single, self._per_member(value, len(self.event_shape)))
         dim = self._member_dim(len(self.event_shape))
         if not bool(marginal(self.components).variance.any()):

@@ -19,7 +19,7 @@ from deep_ensembles.recalibration.conformal import conformal
 from deep_ensembles.recalibration.isotonic import isotonic
 from deep_ensembles.recalibration.temperature import temperature
 from deep_ensembles.recalibration.variance_scaling import variance_scaling
-from deep_ensembles.scoring import ScoringRule, crps, log_score
+from deep_ensembles.scoring import ScoringRule, log_score
 
 _FITS: dict[str, Callable[[Distribution, Any], Recalibration] | None] = {
     "none": None,
@@ -36,8 +36,8 @@ def choose(
 ) -> Recalibration | None:
     """The recalibration of least negative log-likelihood in a cross-validation over held-out rows, fitted on all of them.
 
-    Those within one standard error of the best (of the difference, row by row) are tied. For numbers the least CRPS
-    decides between them; for classes the first name, so name the simplest first.
+    Those within one standard error of the best (of the difference, row by row) are tied; the first of them is taken: name
+    the simplest first.
 
     Arguments:
         distribution: predictions for rows that the model was not trained on.
@@ -63,10 +63,7 @@ def choose(
     order = np.random.default_rng(seed_sequence(random_state)).permutation(len(seen))
     folds = [torch.from_numpy(fold) for fold in np.array_split(order, _FOLDS)]
     predictions = {name: [_predicted(_FITS[name], mixture, seen, fold) for fold in folds] for name in compared}
-    tied = _tied({name: _scored(log_score, each, seen, folds) for name, each in predictions.items()})
-    if not classes and len(tied) > 1:
-        tied.sort(key=lambda name: float(_scored(crps, predictions[name], seen, folds).mean()))
-    fit = _FITS[tied[0]]
+    fit = _FITS[_tied({name: _scored(log_score, each, seen, folds) for name, each in predictions.items()})[0]]
     return None if fit is None else fit(mixture, seen)
 
 
