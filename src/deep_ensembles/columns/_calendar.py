@@ -9,6 +9,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._values import flags, nulls
 
 ISO = "ISO"
+_YEAR_1000 = -30610224000.0
 _ZONE = r"\d[Tt ]?\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
 _DAYS = (
     *("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d"),
@@ -17,6 +18,7 @@ _DAYS = (
 )
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
 PATTERNS = (ISO, *(day + time for day in _DAYS for time in _TIMES))
+_SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
 _LOOKS_LIKE = r"^(\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}|[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4})"
 
 
@@ -29,8 +31,11 @@ def seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray
     """
     if pattern == ISO:
         return _iso_seconds(texts)
-    # strptime reads 00:00 of 24:60 as it likes and 31 February as 2 March; what it reads must at least be all of the text.
+    # 1.2.3 is a version: years have four digits, or two after two more pairs.
+    if "%y" in pattern:
+        texts = pc.if_else(pc.match_substring_regex(texts, _SHORT_YEAR), texts, pa.scalar("", texts.type))
     read = instants(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
+    read[read < _YEAR_1000] = np.nan
     return read, np.isnan(read) & ~nulls(texts)
 
 

@@ -59,6 +59,24 @@ def decimal_mark(text: pa.Array, tie: str = ".") -> str:
     return tie if counts["."] == counts[","] else max(counts, key=lambda mark: counts[mark])
 
 
+def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
+    """Numbers in text if all values are empty or written as programs write them, which is quick to see; else None.
+
+    Example:
+        >>> plain_numbers(pa.array(["1.5", "", "2e3"])), plain_numbers(pa.array(["1,5"]))
+        (array([1.5e+00,     nan, 2.0e+03]), None)
+    """
+    try:
+        return floats(values.cast(pa.float64()))
+    except pa.ArrowInvalid:
+        empty = pc.equal(pc.binary_length(values), 0)
+    try:
+        return floats(pc.if_else(empty, pa.scalar(None, values.type), values).cast(pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+
+
 def is_padded(text: pa.Array) -> bool:
     """Whether any text is a whole number with leading zeros, so that the texts are codes."""
+    text = text.filter(pc.starts_with(text, "0"))
     return bool(pc.any(pc.match_substring_regex(text, r"^0\d+$")).as_py())

@@ -48,5 +48,5 @@ def moderate(values: NDArray[np.float64], middle: float, scale: float, ends: tup
         inputs = np.arcsinh(inputs)
     low, high = max(low, -_LARGEST), min(high, _LARGEST)
     np.clip(inputs, 2 * low - high, 2 * high - low, out=inputs)
-    np.nan_to_num(inputs, copy=False)
+    np.copyto(inputs, 0, where=np.isnan(inputs))
     return inputs

@@ -13,18 +13,20 @@ MISSING = (
     *("", "?", "-", "--", ".", "..", "na", "n/a", "n.a.", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)"),
     *("none", "nil", "missing", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),
 )
-_MISSING = pa.array(MISSING, pa.large_string())
 _LONGEST = max(map(len, MISSING))
+_OFFSETS_END = 2**31 - 1
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array, without dictionary; text with 64-bit offsets, so that any length fits."""
+    """One array, without dictionary; text of any length."""
     kind = values.type
     if pa.types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
-    if is_text(kind) or pa.types.is_null(kind):
-        values = values.cast(pa.large_string())
+    if pa.types.is_null(kind):
+        values = values.cast(pa.string())
     if isinstance(values, pa.ChunkedArray):
+        if pa.types.is_string_view(kind) or (pa.types.is_string(kind) and values.nbytes > _OFFSETS_END):
+            values = values.cast(pa.large_string())
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
@@ -59,12 +61,14 @@ def text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     values = plain(values)
     if not is_text(values.type):
         return _as_text(values)
+    if pa.types.is_string_view(values.type):
+        values = values.cast(pa.large_string())
     trimmed = pc.utf8_trim_whitespace(values)
     short = pc.less_equal(pc.binary_length(trimmed), _LONGEST)
     if not pc.any(short).as_py():
         return trimmed
-    lost = pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), value_set=_MISSING))
-    return pc.if_else(lost, pa.scalar(None, pa.large_string()), trimmed) if pc.any(lost).as_py() else trimmed
+    lost = pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, trimmed.type)))
+    return pc.if_else(lost, pa.scalar(None, trimmed.type), trimmed) if pc.any(lost).as_py() else trimmed
 
 
 def _as_text(values: pa.Array) -> pa.Array:
@@ -75,8 +79,8 @@ def _as_text(values: pa.Array) -> pa.Array:
         if whole.all():
             values = values.cast(pa.int64())
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        return text(pa.array([each and each.decode("utf-8", "replace") for each in values.to_pylist()], pa.large_string()))
-    return values.cast(pa.large_string())
+        return text(pa.array([each and each.decode("utf-8", "replace") for each in values.to_pylist()], pa.string()))
+    return values.cast(pa.string())
 
 
 def floats(values: pa.Array) -> NDArray[np.float64]:

@@ -15,7 +15,7 @@ _PAIRS = (
     *(("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0")),
     *(("ja", "nein"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("wahr", "falsch"), ("vrai", "faux")),
 )
-_TRUE, _FALSE = (pa.array(sorted({pair[side] for pair in _PAIRS}), pa.large_string()) for side in (0, 1))
+_TRUE, _FALSE = (sorted({pair[side] for pair in _PAIRS}) for side in (0, 1))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Boolean(Column):
             return np.where(nulls(values), np.nan, flags(values))
         texts = text(values)
         words = pc.utf8_lower(texts)
-        true, false = flags(pc.is_in(words, value_set=_TRUE)), flags(pc.is_in(words, value_set=_FALSE))
+        true, false = (flags(pc.is_in(words, value_set=pa.array(side, words.type))) for side in (_TRUE, _FALSE))
         check_readable(self.name, "yes or no", texts, ~(true | false | nulls(texts)), errors, first_row)
         return np.where(true, 1.0, np.where(false, 0.0, np.nan))
 

@@ -53,7 +53,7 @@ class Category(Column):
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.int64]:
         texts = text(values)
-        known = pa.array((*self.levels, *self.rare), pa.large_string())
+        known = pa.array((*self.levels, *self.rare), texts.type)
         codes = pc.fill_null(pc.index_in(texts, value_set=known), _UNSEEN).to_numpy(zero_copy_only=False).astype(np.int64)
         codes[nulls(texts)] = _MISSING
         return codes

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
-from deep_ensembles.columns._numerals import decimal_mark, numbers
+from deep_ensembles.columns._numerals import decimal_mark, numbers, plain_numbers
 from deep_ensembles.columns._spread import middle_and_scale, moderate
-from deep_ensembles.columns._values import flags, floats, is_number, plain, text
+from deep_ensembles.columns._values import flags, floats, is_number, is_text, plain, text
 
 READABLE = 0.98
 _MOST_WORDS = 50
@@ -58,6 +58,8 @@ class Number(Column):
         values = plain(values)
         if is_number(values.type) or pa.types.is_boolean(values.type):
             return floats(values)
+        if self.decimal == "." and is_text(values.type) and (quick := plain_numbers(values)) is not None:
+            return quick
         texts = text(values)
         read, bad = numbers(texts, self.decimal)
         if self.words and bad.any():
@@ -100,6 +102,8 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
     words: tuple[str, ...] = ()
     if is_number(values.type) or pa.types.is_boolean(values.type):
         read, decimal = floats(values), "."
+    elif is_text(values.type) and (quick := plain_numbers(values)) is not None:
+        read, decimal = quick, "."
     else:
         texts = text(values)
         read, decimal, bad = written(texts, decimal)

@@ -59,17 +59,25 @@ def read_head(path: Path) -> Head:
     eight_bit = encoding == "utf-8"
     text = raw.removeprefix(b"\xef\xbb\xbf").decode("latin-1") if eight_bit else raw.decode(encoding, errors="replace")
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if not text.strip():
+    if not text.strip(' \t\n,;|"'):
         raise TableError(f"{path} is empty; a table has a line of column names and rows below it")
-    skipped = 0
+    text, skipped = _without_blank_lines(text)
     told = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
     if told:
-        text, skipped = text[6:], 1
+        text, skipped = text[6:], skipped + 1
     rows_are_whole = len(raw) < _HEAD
     separator = told or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
     header = next(_rows(text, separator, rows_are_whole), ())
     names = tuple(decode(name.encode("latin-1")) if eight_bit else name for name in header)
     return Head(compression, encoding, separator, names, skipped)
+
+
+def _without_blank_lines(text: str) -> tuple[str, int]:
+    """Text from its first line on that says something, and how many lines stand before it."""
+    skipped = 0
+    while not text.partition("\n")[0].strip(' \t,;|"'):
+        text, skipped = text.partition("\n")[2], skipped + 1
+    return text, skipped
 
 
 def decode(raw: bytes) -> str:

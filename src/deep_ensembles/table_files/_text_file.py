@@ -12,7 +12,7 @@ from deep_ensembles._arrow import csv, pa, pc
 from deep_ensembles.table_files._head import Head, TableError, decode, open_text, read_head
 from deep_ensembles.table_files._names import check_header, unique_names
 
-_BLOCK = 1 << 23
+_BLOCK, _BLOCK_PER_COLUMN = 1 << 23, 1 << 14
 _LARGEST_BLOCK = 1 << 30
 
 
@@ -50,18 +50,23 @@ class TextFile:
         except OSError as error:
             raise TableError(f"{self.path} cannot be read to its end ({error}); is it complete?") from error
 
-    def _blocks(self, columns: Sequence[str], size: int = _BLOCK, done: int = 0) -> Iterator[pa.RecordBatch]:
-        """Batches after the rows done; where a row does not fit into a block, the rest is read in larger ones."""
+    def _blocks(self, columns: Sequence[str], size: int = 0, done: int = 0, raw: bool = False) -> Iterator[pa.RecordBatch]:
+        """Batches after the rows done; where larger blocks or bytes turn out to be needed, the rest is read so."""
+        size = size or max(_BLOCK, _BLOCK_PER_COLUMN * len(self.names))
         try:
-            for batch in _skipping(self._reader(columns, size), done):
-                yield self._decoded(batch, columns)
+            for batch in _skipping(self._reader(columns, size, raw), done):
+                yield self._decoded(batch) if raw else batch
                 done += batch.num_rows
         except pa.ArrowInvalid as error:
-            if "straddling" not in str(error) or size >= _LARGEST_BLOCK:
+            if "straddling" in str(error) and size < _LARGEST_BLOCK:
+                yield from self._blocks(columns, size * 8, done, raw)
+            elif "UTF8" in str(error) and not raw:
+                yield from self._blocks(columns, size, done, raw=True)
+            else:
                 raise
-            yield from self._blocks(columns, size * 8, done)
 
-    def _reader(self, columns: Sequence[str], block: int) -> Iterator[pa.RecordBatch]:
+    def _reader(self, columns: Sequence[str], block: int, raw: bool) -> Iterator[pa.RecordBatch]:
+        kind = pa.binary() if raw else pa.string()
         with open_text(self.path, self.head) as stream:
             yield from csv.open_csv(
                 stream,
@@ -69,13 +74,11 @@ class TextFile:
                     column_names=list(self.names), block_size=block, skip_rows=self.head.skipped, skip_rows_after_names=1
                 ),
                 csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True),
-                csv.ConvertOptions(
-                    column_types={name: pa.binary() for name in self.names}, include_columns=list(columns), check_utf8=False
-                ),
+                csv.ConvertOptions(column_types=dict.fromkeys(self.names, kind), include_columns=list(columns)),
             )
 
-    def _decoded(self, batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([self._text(batch.column(name)) for name in columns], list(columns))
+    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
 
     def _text(self, values: pa.Array) -> pa.Array:
         """Values that are not UTF-8 are Windows-1252, and where they can't be, Latin-1."""

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._calendar import date_pattern
-from deep_ensembles.columns._numerals import is_padded
-from deep_ensembles.columns._values import flags, floats, is_date, is_number, is_text, plain, text
+from deep_ensembles.columns._numerals import is_padded, plain_numbers
+from deep_ensembles.columns._values import flags, floats, is_date, is_number, is_text, nulls, plain, text
 from deep_ensembles.columns.boolean import are_booleans
 from deep_ensembles.columns.category import MOST_LEVELS
 from deep_ensembles.columns.number import READABLE, written
@@ -36,19 +36,26 @@ def kind_of(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -
         >>> kind_of("x", pa.array(["1", "2.5"])), kind_of("x", pa.array([7, 7]))
         (('number', ''), ('drop', 'all its values are 7'))
     """
-    values = plain(values)
+    return judged(name, plain(values), decimal)[:2]
+
+
+def judged(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa.Array]:
+    """As `kind_of`, and the values: as numbers, if it was found on the way that they are plainly written ones."""
     kind = values.type
     if values.null_count == len(values):
-        return DROP, "it has no values"
+        return DROP, "it has no values", values
     if is_text(kind):
-        return _kind_of_text(name, text(values), decimal)
+        quick = plain_numbers(values)
+        if quick is not None and not is_padded(values) and not _are_flags(quick):
+            return *_kind_of_numbers(name, quick), pa.array(quick, from_pandas=True)
+        return *_kind_of_text(name, values, decimal), values
     if is_number(kind):
-        return _kind_of_numbers(name, floats(values))
+        return *_kind_of_numbers(name, floats(values)), values
     if not (pa.types.is_boolean(kind) or is_date(kind)):
-        return DROP, f"values of type {kind} cannot be inputs"
+        return DROP, f"values of type {kind} cannot be inputs", values
     if not values.null_count and len(values.unique()) == 1:
-        return DROP, f"all its values are {values[0].as_py()}"
-    return ("date" if is_date(kind) else "boolean"), ""
+        return DROP, f"all its values are {values[0].as_py()}", values
+    return ("date" if is_date(kind) else "boolean"), "", values
 
 
 def is_identifier(name: str, read: NDArray[np.float64]) -> bool:
@@ -70,23 +77,27 @@ def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
     return "number", ""
 
 
-def _kind_of_text(name: str, texts: pa.Array, decimal: str) -> tuple[str, str]:
-    rows = len(texts) - texts.null_count
-    if not rows:
+def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
+    """Goes by the different texts, which are often few, and how many rows each has."""
+    counted = values.value_counts()
+    texts, counts = text(counted.field("values")), counted.field("counts").to_numpy(zero_copy_only=False)
+    lost = nulls(texts)
+    levels, counts = texts.filter(pa.array(~lost)), counts[~lost]
+    if not len(levels):
         return DROP, "it has no values"
-    read, _, bad = written(texts, decimal)
-    if bad.sum() <= (1 - READABLE) * rows and not is_padded(texts):
-        if not bad.any() and _are_flags(read) and len(texts.drop_null().unique()) == 2:
+    read, _, bad = written(levels, decimal)
+    rows = int(counts.sum())
+    if counts[bad].sum() <= (1 - READABLE) * rows and not is_padded(levels):
+        if len(levels) == 2 and not bad.any() and _are_flags(read):
             return "boolean", ""
-        return _kind_of_numbers(name, read)
-    levels = texts.drop_null().unique()
-    if len(levels) == 1:
-        return ("category", "") if texts.null_count else (DROP, f"all its values are {levels[0].as_py()!r}")
-    if len(levels) <= 4 and are_booleans(levels.to_pylist()):
+        once = bool((counts == 1).all()) and not lost.any()
+        return _kind_of_numbers(name, read if once else np.append(np.repeat(read, 2), np.nan if lost.any() else read[:0]))
+    different = levels.unique()
+    if len(different) == 1:
+        return ("category", "") if lost.any() else (DROP, f"all its values are {different[0].as_py()!r}")
+    if len(different) <= 4 and are_booleans(different.to_pylist()):
         return "boolean", ""
-    if date_pattern(levels, READABLE):
-        return "date", ""
-    return _kind_of_words(levels, rows)
+    return ("date", "") if date_pattern(different, READABLE) else _kind_of_words(different, rows)
 
 
 def _are_flags(read: NDArray[np.float64]) -> bool:

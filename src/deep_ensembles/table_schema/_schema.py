@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
 from deep_ensembles.columns import FITS, Column, column_data, column_from, number
+from deep_ensembles.columns._values import plain
 from deep_ensembles.table_files import TableError
-from deep_ensembles.table_schema._kinds import DROP, kind_of
+from deep_ensembles.table_schema._kinds import DROP, judged
 from deep_ensembles.tables import Table
 
 
@@ -149,17 +150,24 @@ def understand(
     for name in table.column_names:
         if name == target:
             continue
-        kind, reason = (DROP, "as asked") if name in drop else (kinds[name], "as asked") if name in kinds else ("", "")
-        if not kind:
-            kind, reason = kind_of(name, table[name], decimal)
+        kind, reason, values = _kind(name, table[name], drop, kinds, decimal)
         if kind == DROP:
             found.dropped.append((name, reason))
         else:
-            found.columns.append(number(name, table[name], decimal) if kind == "number" else FITS[kind](name, table[name]))
+            found.columns.append(number(name, values, decimal) if kind == "number" else FITS[kind](name, values))
     if not found.columns:
         reasons = "; ".join(f"`{name}`: {reason}" for name, reason in found.dropped[:5])
         raise TableError(f"no column is left to learn from ({reasons or 'the table has no other'})")
     return Schema(tuple(found.columns), tuple(found.dropped))
+
+
+def _kind(
+    name: str, values: pa.ChunkedArray, drop: Sequence[str], kinds: Mapping[str, str], decimal: str
+) -> tuple[str, str, pa.Array]:
+    if name in drop:
+        return DROP, "as asked", values
+    values = plain(values)
+    return (kinds[name], "as asked", values) if name in kinds else judged(name, values, decimal)
 
 
 def _check_asked(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:

@@ -62,7 +62,7 @@ class Target:
         if isinstance(self.classes[0], int):
             read = _numbers(self.name, self.decimal).read(values, first_row=first_row)
             texts = text(pa.array(read, mask=np.isnan(read)))
-        known = pa.array([str(label) for label in self.classes], pa.large_string())
+        known = pa.array([str(label) for label in self.classes], texts.type)
         codes = pc.index_in(texts, value_set=known).cast(pa.float64()).to_numpy(zero_copy_only=False)
         unseen = np.isnan(codes) & ~nulls(texts)
         if unseen.any():
