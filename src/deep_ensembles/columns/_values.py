@@ -22,11 +22,10 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     kind = values.type
     if pa.types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
-    if pa.types.is_null(kind):
-        values = values.cast(pa.string())
+    long = pa.types.is_string(kind) and values.nbytes > _OFFSETS_END
+    if long or pa.types.is_null(kind) or pa.types.is_string_view(kind):
+        values = values.cast(pa.large_string())
     if isinstance(values, pa.ChunkedArray):
-        if pa.types.is_string_view(kind) or (pa.types.is_string(kind) and values.nbytes > _OFFSETS_END):
-            values = values.cast(pa.large_string())
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
@@ -61,8 +60,6 @@ def text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     values = plain(values)
     if not is_text(values.type):
         return _as_text(values)
-    if pa.types.is_string_view(values.type):
-        values = values.cast(pa.large_string())
     trimmed = pc.utf8_trim_whitespace(values)
     short = pc.less_equal(pc.binary_length(trimmed), _LONGEST)
     if not pc.any(short).as_py():

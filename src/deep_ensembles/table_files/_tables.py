@@ -78,20 +78,22 @@ class TableFiles:
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables with the same columns, one below the other."""
+    """Tables with the same columns, one below the other.
+
+    Example:
+        >>> together([pa.table({"a": [1], "b": [1]}), pa.table({"a": [0.5], "b": ["x"]})]).to_pydict()
+        {'a': [1.0, 0.5], 'b': ['1', 'x']}
+    """
+    names = tables[0].column_names
+    common = pa.schema([_common([table.schema.field(name) for table in tables]) for name in names])
+    return pa.concat_tables([table.select(names).cast(common) for table in tables])
+
+
+def _common(fields: Sequence[pa.Field]) -> pa.Field:
     try:
-        return pa.concat_tables(tables, promote_options="permissive")
+        return pa.unify_schemas([pa.schema([each]) for each in fields], promote_options="permissive").field(0)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
-        names = tables[0].column_names
-        mixed = {name for name in names if len({table.schema.field(name).type for table in tables}) > 1}
-        texts = [
-            pa.table({name: _text(table[name]) if name in mixed else table[name] for name in names}) for table in tables
-        ]
-        return pa.concat_tables(texts)
-
-
-def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    return values.cast(pa.string())
+        return pa.field(fields[0].name, pa.string())
 
 
 def open_table(paths: Source | Iterable[Source]) -> TableFiles:

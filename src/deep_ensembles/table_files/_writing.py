@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -66,6 +67,6 @@ def _begin(path: Path, schema: pa.Schema, stack: ExitStack) -> Any:
     if name.endswith(".parquet"):
         return parquet.ParquetWriter(file, schema, compression="snappy")
     if name.endswith(".gz"):
-        file = stack.enter_context(pa.CompressedOutputStream(pa.PythonFile(file, "w"), "gzip"))
+        file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))  # type: ignore[assignment]
     separator = "\t" if ".tsv" in name else ","
     return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(delimiter=separator))
