@@ -14,10 +14,10 @@ PACKAGE = Path(deep_ensembles.__file__).parent
 
 # Lowest first; parts of one layer don't see each other.
 LAYERS = [
-    {"_random", "_checks", "_distributions", "_files", "panels", "tables", "progress"},
+    {"_random", "_checks", "_distributions", "_files", "_arrow", "panels", "tables", "progress"},
     {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "records"},
-    {"scoring", "perturbations", "members", "rows", "model_files", "datasets"},
-    {"criterion", "feed", "runs", "metrics"},
+    {"scoring", "perturbations", "members", "rows", "model_files", "datasets", "columns", "table_files"},
+    {"criterion", "feed", "runs", "metrics", "table_schema"},
     {"algorithm", "recalibration", "stack"},
     {"naming"},
     {"preparation", "ensemble"},
@@ -36,6 +36,7 @@ ALONE = {
     "typer": {"cli.py"},
     "matplotlib": {"report/figures.py"},
     "pooch": {"datasets/_fetch.py"},
+    "pyarrow": {"_arrow.py"},
     "PIL": {"datasets/_pictures.py"},
     "pickle": {"datasets/_inert_pickle.py"},
     "ray": {"execution/ray.py"},

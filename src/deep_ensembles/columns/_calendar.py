@@ -1,0 +1,100 @@
+"""Dates that people write, as seconds since 1970."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles.columns._values import flags, nulls
+
+ISO = "ISO"
+_YEAR_1000 = -30610224000.0
+_ZONE = r"\d[Tt ]?\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
+_DAYS = (
+    *("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d"),
+    *("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%b %d %Y", "%d. %b %Y", "%a, %d %b %Y", "%Y-%b-%d", "%d%b%Y"),
+    *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y"),
+)
+_TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
+PATTERNS = (ISO, *(day + time for day in _DAYS for time in _TIMES))
+_SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
+_LOOKS_LIKE = r"^(\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}|[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4})"
+
+
+def seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Dates in trimmed text as seconds since 1970, UTC unless they say otherwise, and which texts are none.
+
+    Example:
+        >>> seconds(pa.array(["2/1/1970", "x", None]), "%d/%m/%Y")
+        (array([86400.,    nan,    nan]), array([False,  True, False]))
+    """
+    if pattern == ISO:
+        return _iso_seconds(texts)
+    # 1.2.3 is a version: years have four digits, or two after two more pairs.
+    if "%y" in pattern:
+        texts = pc.if_else(pc.match_substring_regex(texts, _SHORT_YEAR), texts, pa.scalar("", texts.type))
+    read = instants(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
+    read[read < _YEAR_1000] = np.nan
+    return read, np.isnan(read) & ~nulls(texts)
+
+
+def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    looks = pc.match_substring_regex(
+        texts, r"^[+-]?\d{4}-\d\d-\d\d([Tt ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?\s?([Zz]|[+-]\d\d(:?\d\d)?)?)?$"
+    )
+    tidy = pc.replace_substring_regex(pc.if_else(looks, texts, pa.scalar(None, texts.type)), r"\s([Zz+-])", r"\1")
+    tidy = pc.replace_substring_regex(pc.utf8_upper(tidy), r"(\.\d{1,6})\d*", r"\1")
+    zoned = pc.match_substring_regex(tidy, _ZONE)
+    nothing = pa.scalar(None, tidy.type)
+    naive = _cast(pc.if_else(zoned, nothing, tidy), pa.timestamp("us"))
+    aware = _cast(pc.if_else(zoned, tidy, nothing), pa.timestamp("us", "UTC"))
+    read = np.where(np.isnan(naive), aware, naive)
+    return read, np.isnan(read) & ~nulls(texts)
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
+    try:
+        return instants(texts.cast(kind))
+    except pa.ArrowInvalid:
+        levels = texts.dictionary_encode()
+        known = np.array([_one(each, kind) for each in levels.dictionary] or [np.nan])
+        return known[levels.indices.fill_null(-1).to_numpy()] if len(levels.dictionary) else np.full(len(texts), np.nan)
+
+
+def _one(text: pa.Scalar, kind: pa.DataType) -> float:
+    try:
+        return float(instants(pa.array([text.as_py()]).cast(kind))[0])
+    except pa.ArrowInvalid:
+        return float("nan")
+
+
+def instants(values: pa.Array) -> NDArray[np.float64]:
+    """Dates and timestamps as seconds since 1970, NaN where missing."""
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("s" if pa.types.is_date32(values.type) else "ms"))
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
+    whole = values.cast(pa.int64())
+    return whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / per_second
+
+
+def date_pattern(texts: pa.Array, readable: float) -> str | None:
+    """The pattern by which most texts are dates; None if no pattern reads nearly all.
+
+    Month before day is taken where slashes leave both open, day before month elsewhere.
+
+    Example:
+        >>> date_pattern(pa.array(["3/4/2020", "13/4/2020"]), 0.98), date_pattern(pa.array(["3/4/2020"]), 0.98)
+        ('%d/%m/%Y', '%m/%d/%Y')
+    """
+    texts = texts.drop_null()
+    allowed = (1 - readable) * len(texts)
+    if not len(texts) or len(texts) - flags(pc.match_substring_regex(texts, _LOOKS_LIKE)).sum() > allowed:
+        return None
+    some = texts[:200]
+    counts = {pattern: int(seconds(some, pattern)[1].sum()) for pattern in PATTERNS}
+    likely = sorted(
+        (count, place, pattern) for place, (pattern, count) in enumerate(counts.items()) if count < len(some) / 2
+    )
+    best = [(int(seconds(texts, pattern)[1].sum()), place, pattern) for _, place, pattern in likely]
+    return min(best)[2] if best and min(best)[0] <= allowed else None

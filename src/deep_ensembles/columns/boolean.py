@@ -1,0 +1,94 @@
+"""True and false, in the words that people use for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
+from deep_ensembles.columns._values import flags, nulls, plain, text
+
+_PAIRS = (
+    *(("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0")),
+    *(("ja", "nein"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("wahr", "falsch"), ("vrai", "faux")),
+)
+_TRUE, _FALSE = (sorted({pair[side] for pair in _PAIRS}) for side in (0, 1))
+
+
+@dataclass(frozen=True)
+class Boolean(Column):
+    """1 for true, 0 for false, ½ for missing, with an input that marks missing values where training had enough of them.
+
+    Arguments:
+        name: of the column.
+        seen: the values that training had, some of False and True.
+        missing: how many training values were missing.
+        marked: whether an input marks missing values.
+
+    Example:
+        >>> column = boolean("paid", pa.array(["Yes", "no", "yes"]))
+        >>> column.encode(pa.array([True, False, None])).tolist(), column.outside(pa.array(["y", "?"])).tolist()
+        ([[1.0], [0.0], [0.5]], [False, True])
+    """
+
+    name: str
+    seen: tuple[bool, ...]
+    missing: int = 0
+    marked: bool = False
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        return (self.name, f"{self.name} is missing") if self.marked else (self.name,)
+
+    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+        values = plain(values)
+        if pa.types.is_boolean(values.type):
+            return np.where(nulls(values), np.nan, flags(values))
+        texts = text(values)
+        words = pc.utf8_lower(texts)
+        true, false = (flags(pc.is_in(words, value_set=pa.array(side, words.type))) for side in (_TRUE, _FALSE))
+        check_readable(self.name, "yes or no", texts, ~(true | false | nulls(texts)), errors, first_row)
+        return np.where(true, 1.0, np.where(false, 0.0, np.nan))
+
+    def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
+        lost = np.isnan(read)
+        value = np.where(lost, 0.5, read)
+        return np.stack([value, lost] if self.marked else [value], axis=1).astype(np.float32)
+
+    def beyond(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return ~np.isin(read, self.seen) & ~(np.isnan(read) & (self.missing > 0))
+
+    def in_words(self) -> str:
+        only = "" if len(self.seen) == 2 else f", only {'yes' if self.seen[0] else 'no'}"
+        return f"yes or no{only}{missing_words(self.missing)}"
+
+
+def boolean(name: str, values: pa.Array | pa.ChunkedArray) -> Boolean:
+    """A column of true and false as its values show it.
+
+    Arguments:
+        name: of the column.
+        values: of training: booleans, 0 and 1, or words such as yes and no.
+
+    Example:
+        >>> boolean("paid", pa.array([1, 0, None])).in_words()
+        'yes or no, 1 missing'
+    """
+    read = Boolean(name, ()).read(plain(values))
+    missing = int(np.isnan(read).sum())
+    seen = tuple(bool(each) for each in np.unique(read[~np.isnan(read)]))
+    return Boolean(name, seen, missing, enough(missing, len(read)))
+
+
+def are_booleans(levels: list[str]) -> bool:
+    """Whether distinct texts are one pair of words for true and false, each there.
+
+    Example:
+        >>> are_booleans(["Yes", "no"]), are_booleans(["yes", "true"])
+        (True, False)
+    """
+    words = {level.lower() for level in levels}
+    return len(words) == 2 and any(words == set(pair) for pair in _PAIRS)

@@ -1,0 +1,114 @@
+"""Categories: one of several levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles.columns._column import Column, enough, missing_words
+from deep_ensembles.columns._values import nulls, text
+
+MOST_LEVELS = 30
+_MOST_RARE = 10_000
+_MISSING, _UNSEEN = -1, -2
+
+
+@dataclass(frozen=True)
+class Category(Column):
+    """One input per frequent level, one for all rarer ones together and one for missing values, where training had them.
+
+    A level that training did not see counts among the rarer ones; where there are none it is 0 in every input, as are
+    missing values that training did not have.
+
+    Arguments:
+        name: of the column.
+        levels: the frequent ones, as text, most frequent first.
+        rare: the others of training.
+        with_rare: whether they have an input.
+        all_known: whether `levels` and `rare` are all that training saw; there is an end to what is kept.
+        missing: how many training values were missing.
+        marked: whether an input marks missing values.
+
+    Example:
+        >>> column = category("pet", pa.array(["cat", "cat", "dog", "dog", None]))
+        >>> column.encode(pa.array(["dog", "fish", "NA"])).tolist(), column.outside(pa.array(["dog", "fish"])).tolist()
+        ([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], [False, True])
+    """
+
+    name: str
+    levels: tuple[str, ...]
+    rare: tuple[str, ...] = ()
+    with_rare: bool = False
+    all_known: bool = True
+    missing: int = 0
+    marked: bool = False
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        others = ("is another",) * self.with_rare + ("is missing",) * self.marked
+        return (*(f"{self.name} = {level}" for level in self.levels), *(f"{self.name} {each}" for each in others))
+
+    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.int64]:
+        texts = text(values)
+        known = pa.array((*self.levels, *self.rare), texts.type)
+        codes = pc.fill_null(pc.index_in(texts, value_set=known), _UNSEEN).to_numpy(zero_copy_only=False).astype(np.int64)
+        codes[nulls(texts)] = _MISSING
+        return codes
+
+    def inputs(self, read: NDArray[np.int64]) -> NDArray[np.float32]:
+        place, nowhere = read.copy(), self.width
+        n_levels = len(self.levels)
+        place[(read >= n_levels) | (read == _UNSEEN)] = n_levels if self.with_rare else nowhere
+        place[read == _MISSING] = n_levels + self.with_rare if self.marked else nowhere
+        encoded = np.zeros((len(read), nowhere + 1), np.float32)
+        encoded[np.arange(len(read)), place] = 1
+        return encoded[:, :nowhere]
+
+    def beyond(self, read: NDArray[np.int64]) -> NDArray[np.bool_]:
+        outside = (read == _UNSEEN) & self.all_known
+        return outside if self.missing else outside | (read == _MISSING)
+
+    def in_words(self) -> str:
+        shown = ", ".join(self.levels[:3]) + (", …" if len(self.levels) > 3 else "")
+        several = f"{len(self.levels)} level{'s' * (len(self.levels) != 1)} ({shown})"
+        more = "" if self.all_known else "more than "
+        rarer = f" and {more}{len(self.rare)} rarer" if self.rare else ""
+        return f"category, {several}{rarer}{missing_words(self.missing)}"
+
+
+def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
+    """A column of categories as its values show it.
+
+    Up to 30 levels have an input of their own, the most frequent ones, each with at least 2 rows and 1 row in 1000.
+
+    Arguments:
+        name: of the column.
+        values: of training, of any type: numbers count as the text they are written as.
+
+    Example:
+        >>> category("zip", pa.array(["00123", "00123", "45678"])).in_words()
+        'category, 1 level (00123) and 1 rarer'
+    """
+    texts = text(values)
+    counted = texts.drop_null().value_counts()
+    pairs = zip(counted.field("counts").to_pylist(), counted.field("values").to_pylist(), strict=True)
+    counts = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    if not counts:
+        raise ValueError(f"column `{name}` has no value in it; leave it out")
+    levels = [level for count, level in counts[:MOST_LEVELS] if count >= 2 and enough(count, len(texts))]
+    levels = levels or [level for _, level in counts[:MOST_LEVELS]]
+    rare = [level for _, level in counts[len(levels) :]]
+    rare_rows = sum(count for count, _ in counts[len(levels) :])
+    missing = int(texts.null_count)
+    return Category(
+        name,
+        tuple(levels),
+        tuple(rare[:_MOST_RARE]),
+        with_rare=rare_rows > 1 and enough(rare_rows, len(texts)),
+        all_known=len(rare) <= _MOST_RARE,
+        missing=missing,
+        marked=enough(missing, len(texts)),
+    )

@@ -1,0 +1,141 @@
+"""Dates and times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa
+from deep_ensembles.columns._calendar import ISO, date_pattern, instants, seconds
+from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
+from deep_ensembles.columns._spread import middle_and_scale, moderate
+from deep_ensembles.columns._values import is_date, plain, text
+
+READABLE = 0.98
+_DAY = 86400
+_PARTS = ("month", "weekday", "hour")
+
+
+@dataclass(frozen=True)
+class Date(Column):
+    r"""How long ago, in units of its spread, and the parts that come round: $\sin$ and $\cos$ of month, weekday and hour.
+
+    Clocks are UTC. Missing values are at the middle and 0 in every round part, with an input that marks them where
+    training had enough of them.
+
+    Arguments:
+        name: of the column.
+        pattern: how dates are written in text, as for `strptime`, or ISO.
+        low: the first date of training, in seconds since 1970.
+        high: the last.
+        middle: the median.
+        scale: the spread, in seconds.
+        parts: those of month, weekday and hour that varied.
+        missing: how many training values were missing.
+        marked: whether an input marks missing values.
+
+    Example:
+        >>> column = date("day", pa.array(["2020-01-01", "2020-01-02", "2020-01-03"]))
+        >>> column.input_names
+        ('day', 'day weekday sin', 'day weekday cos')
+        >>> column.outside(pa.array(["2020-01-03", "2020-01-04"])).tolist()
+        [False, True]
+    """
+
+    name: str
+    pattern: str
+    low: float
+    high: float
+    middle: float
+    scale: float
+    parts: tuple[str, ...] = ()
+    missing: int = 0
+    marked: bool = False
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        waves = (f"{self.name} {part} {wave}" for part in self.parts for wave in ("sin", "cos"))
+        return (self.name, *waves, *(f"{self.name} is missing",) * self.marked)
+
+    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+        values = plain(values)
+        if is_date(values.type):
+            return instants(values)
+        texts = text(values)
+        read, bad = seconds(texts, self.pattern)
+        if bad.any() and self.pattern != ISO:
+            standard = seconds(texts, ISO)[0]
+            read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
+        check_readable(self.name, f"date ({self.pattern})", texts, bad, errors, first_row)
+        return read
+
+    def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
+        encoded = np.empty((len(read), self.width), np.float32)
+        encoded[:, 0] = moderate(read, self.middle, self.scale, (self.low, self.high))
+        for place, part in enumerate(self.parts):
+            turn = 2 * np.pi * np.nan_to_num(round_part(read, part))
+            known = ~np.isnan(read)
+            encoded[:, 2 * place + 1], encoded[:, 2 * place + 2] = np.sin(turn) * known, np.cos(turn) * known
+        if self.marked:
+            encoded[:, -1] = np.isnan(read)
+        return encoded
+
+    def beyond(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        outside = (read < self.low) | (read > self.high)
+        return outside if self.missing else outside | np.isnan(read)
+
+    def in_words(self) -> str:
+        first, last = (str(np.datetime64(int(end), "s")).replace("T00:00:00", "") for end in (self.low, self.high))
+        written = "" if self.pattern == ISO else f", written {self.pattern}"
+        return f"date, {first} to {last}{written}{missing_words(self.missing)}"
+
+
+def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
+    """A column of dates as its values show it.
+
+    Text may have a few values that are no dates, up to 2 %; they are taken as missing.
+
+    Arguments:
+        name: of the column.
+        values: of training.
+
+    Example:
+        >>> date("born", pa.array(["31.12.1999", "1.1.2000"])).in_words()
+        'date, 1999-12-31 to 2000-01-01, written %d.%m.%Y'
+    """
+    values = plain(values)
+    pattern = ISO
+    if is_date(values.type):
+        read = instants(values)
+    else:
+        texts = text(values)
+        found = date_pattern(texts, READABLE)
+        pattern = found or ISO
+        read, bad = seconds(texts, pattern)
+        check_readable(name, "date", texts, bad, "missing" if found else "refuse", 1)
+    known = read[~np.isnan(read)]
+    if not len(known):
+        raise ValueError(f"column `{name}` has no date in it; leave it out")
+    missing = len(read) - len(known)
+    parts = tuple(part for part in _PARTS if len(np.unique(round_part(known, part))) > 1)
+    ends = float(known.min()), float(known.max())
+    return Date(name, pattern, *ends, *middle_and_scale(known), parts, missing, enough(missing, len(read)))
+
+
+def round_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
+    """How far month, weekday or hour have come round, from 0 to 1; NaN stays.
+
+    Example:
+        >>> round_part(np.array([0.0, 6 * 3600]), "hour").tolist()
+        [0.0, 0.25]
+    """
+    if part == "hour":
+        return (read % _DAY) / _DAY
+    days = np.floor(read / _DAY)
+    if part == "weekday":
+        return ((days + 3) % 7) / 7
+    known = ~np.isnan(days)
+    months = np.where(known, days, 0).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
+    return np.where(known, months / 12, np.nan)

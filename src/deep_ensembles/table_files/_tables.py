@@ -1,0 +1,157 @@
+"""One table in one file, in several, or in a folder of parts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from deep_ensembles._arrow import pa
+from deep_ensembles._checks import check_integer
+from deep_ensembles.table_files._head import TableError
+from deep_ensembles.table_files._parquet_file import ParquetFile, open_parquet_file
+from deep_ensembles.table_files._text_file import TextFile, open_text_file
+
+_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".psv", ".parquet", ".pq")
+_ROWS_AT_ONCE = 1 << 18
+_PACKED = (".gz", ".bz2", ".zst")
+
+Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class TableFiles:
+    """A table in files, read some rows at a time.
+
+    Arguments:
+        files: its parts in order, all with the same columns.
+    """
+
+    files: tuple[TextFile | ParquetFile, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, each with a name of its own."""
+        return self.files[0].names
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth saying of the files; reading may add to it."""
+        return [note for file in self.files for note in file.notes]
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where files tell without being read."""
+        counts = [file.n_rows for file in self.files]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def decimal_comma_likely(self) -> bool:
+        """Whether values are separated by semicolons, as programs write where the comma is in use for decimals."""
+        return any(isinstance(file, TextFile) and file.head.separator == ";" for file in self.files)
+
+    def batches(self, columns: Sequence[str] | None = None, batch_rows: int = 65536) -> Iterator[pa.RecordBatch]:
+        """The rows in order, at most `batch_rows` at a time.
+
+        Arguments:
+            columns: which, in the order wanted; all by default.
+            batch_rows: the most rows at once.
+        """
+        check_integer("batch_rows", batch_rows, low=1)
+        wanted = self._wanted(columns)
+        for file in self.files:
+            yield from file.batches(wanted, batch_rows)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows at once; columns that parts store as different types are brought to a common one, if need be text."""
+        names = self._wanted(columns)
+        parts = [list(file.batches(names, _ROWS_AT_ONCE)) for file in self.files]
+        tables = [pa.Table.from_batches(batches) for batches in parts if batches]
+        return together(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in names})
+
+    def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
+        wanted = self.names if columns is None else tuple(columns)
+        if lacking := [name for name in wanted if name not in set(self.names)]:
+            raise TableError(f"{self.files[0].path} has no column {', '.join(f'`{name}`' for name in lacking)}")
+        return wanted
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables with the same columns, one below the other.
+
+    Example:
+        >>> together([pa.table({"a": [1], "b": [1]}), pa.table({"a": [0.5], "b": ["x"]})]).to_pydict()
+        {'a': [1.0, 0.5], 'b': ['1', 'x']}
+    """
+    names = tables[0].column_names
+    common = pa.schema([_common([table.schema.field(name) for table in tables]) for name in names])
+    return pa.concat_tables([table.select(names).cast(common) for table in tables])
+
+
+def _common(fields: Sequence[pa.Field]) -> pa.Field:
+    try:
+        return pa.unify_schemas([pa.schema([each]) for each in fields], promote_options="permissive").field(0)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.field(fields[0].name, pa.string())
+
+
+def open_table(paths: Source | Iterable[Source]) -> TableFiles:
+    """Look at a table: a file, several, or a folder of parts.
+
+    Text (CSV and its relatives, packed or not) and Parquet are told apart by what is in them. Separator and encoding of
+    text are found out from its head; all its values are text. Files in a folder are taken in the order of their names.
+
+    Arguments:
+        paths: of files or folders.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "pets.csv")
+        >>> _ = path.write_text("pet;age\\ncat;3\\n")
+        >>> open_table(path).read().to_pylist()
+        [{'pet': 'cat', 'age': '3'}]
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found = [path for each in given for path in _files(Path(each))]
+    if not found:
+        raise TableError("a table needs at least one file, got none")
+    files = tuple(_open(path) for path in found)
+    for file in files[1:]:
+        _check_same(files[0], file)
+    return TableFiles(files)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        parts = sorted(each for each in path.iterdir() if each.is_file() and _is_part(each.name))
+        if not parts:
+            raise TableError(f"the folder {path} holds no table; parts end in {', '.join(_ENDINGS)}")
+        return parts
+    if not path.is_file():
+        raise TableError(f"{path} is not there")
+    return [path]
+
+
+def _is_part(name: str) -> bool:
+    stem = name.lower()
+    for ending in _PACKED:
+        stem = stem.removesuffix(ending)
+    return not name.startswith((".", "_")) and stem.endswith(_ENDINGS)
+
+
+def _open(path: Path) -> TextFile | ParquetFile:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise TableError(f"{path} cannot be read ({error.strerror or error})") from error
+    return open_parquet_file(path) if start == b"PAR1" or path.suffix in (".parquet", ".pq") else open_text_file(path)
+
+
+def _check_same(first: TextFile | ParquetFile, other: TextFile | ParquetFile) -> None:
+    lacking, more = sorted(set(first.names) - set(other.names)), sorted(set(other.names) - set(first.names))
+    if lacking:
+        raise TableError(f"{other.path} has no column `{lacking[0]}`, which {first.path.name} has; parts must be alike")
+    if more:
+        raise TableError(f"{other.path} has a column `{more[0]}`, which {first.path.name} lacks; parts must be alike")

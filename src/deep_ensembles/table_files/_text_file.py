@@ -1,0 +1,126 @@
+"""Tables of text: CSV and its relatives, a block at a time."""
+
+from __future__ import annotations
+
+import csv as python_csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deep_ensembles._arrow import csv, pa, pc
+from deep_ensembles.table_files._head import Head, TableError, decode, open_text, read_head
+from deep_ensembles.table_files._names import check_header, unique_names
+
+_BLOCK, _BLOCK_PER_COLUMN = 1 << 23, 1 << 14
+_LARGEST_BLOCK = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class TextFile:
+    """One file of text; every value is read as text, trimmed by nobody.
+
+    Arguments:
+        path: where.
+        head: how it is written.
+        names: of its columns, made different.
+        notes: what is worth saying of it.
+    """
+
+    path: Path
+    head: Head
+    names: tuple[str, ...]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Not known without reading."""
+        return None
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of some columns."""
+        try:
+            for batch in self._blocks(columns):
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(start, batch_rows)
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise _uneven(self, str(error)) from error
+        except UnicodeError as error:
+            raise TableError(f"{self.path} is not whole {self.head.encoding.upper()} text ({error})") from error
+        except OSError as error:
+            raise TableError(f"{self.path} cannot be read to its end ({error}); is it complete?") from error
+
+    def _blocks(self, columns: Sequence[str], size: int = 0, done: int = 0, raw: bool = False) -> Iterator[pa.RecordBatch]:
+        """Batches after the rows done; where larger blocks or bytes turn out to be needed, the rest is read so."""
+        size = size or max(_BLOCK, _BLOCK_PER_COLUMN * len(self.names))
+        try:
+            for batch in _skipping(self._reader(columns, size, raw), done):
+                yield self._decoded(batch) if raw else batch
+                done += batch.num_rows
+        except pa.ArrowInvalid as error:
+            if "straddling" in str(error) and size < _LARGEST_BLOCK:
+                yield from self._blocks(columns, size * 8, done, raw)
+            elif "UTF8" in str(error) and not raw:
+                yield from self._blocks(columns, size, done, raw=True)
+            else:
+                raise
+
+    def _reader(self, columns: Sequence[str], block: int, raw: bool) -> Iterator[pa.RecordBatch]:
+        kind = pa.binary() if raw else pa.string()
+        with open_text(self.path, self.head) as stream:
+            yield from csv.open_csv(
+                stream,
+                csv.ReadOptions(
+                    column_names=list(self.names), block_size=block, skip_rows=self.head.skipped, skip_rows_after_names=1
+                ),
+                csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True),
+                csv.ConvertOptions(column_types=dict.fromkeys(self.names, kind), include_columns=list(columns)),
+            )
+
+    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
+
+    def _text(self, values: pa.Array) -> pa.Array:
+        """Values that are not UTF-8 are Windows-1252, and where they can't be, Latin-1."""
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowInvalid:
+            note = f"{self.path.name}: values that are not UTF-8 are read as Windows-1252"
+            if note not in self.notes:
+                self.notes.append(note)
+            levels = values.dictionary_encode()
+            texts = pa.array([decode(each) for each in levels.dictionary.to_pylist()], pa.string())
+            return pc.take(texts, levels.indices)
+
+
+def open_text_file(path: Path) -> TextFile:
+    """Look at a file of text."""
+    head = read_head(path)
+    names, notes = unique_names(head.header)
+    return TextFile(path, head, names, [*(f"{path.name}: {note}" for note in notes), *check_header(path, head.header)])
+
+
+def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        skipped = min(rows, batch.num_rows)
+        rows -= skipped
+        if batch.num_rows > skipped or not skipped:
+            yield batch.slice(skipped)
+
+
+def _uneven(file: TextFile, reason: str) -> TableError:
+    """The first line whose number of values is not that of the names."""
+    wanted = len(file.names)
+    with open_text(file.path, file.head) as stream:
+        lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
+        rows = python_csv.reader(lines, delimiter=file.head.separator)
+        try:
+            for row in rows:
+                if row and len(row) != wanted and rows.line_num > file.head.skipped:
+                    cure = f"quote values that contain {file.head.separator!r}, or mend the line"
+                    there = f"{file.path}, line {rows.line_num}"
+                    return TableError(f"{there}: {len(row)} value{'s' * (len(row) != 1)} for {wanted} columns; {cure}")
+        except python_csv.Error:
+            pass
+    first = reason.splitlines()[0][:200]
+    return TableError(f"{file.path} cannot be read as a table ({first}); is a quotation mark left open?")

@@ -1,0 +1,216 @@
+"""The column to predict: numbers or classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles._checks import require
+from deep_ensembles.columns._calendar import date_pattern
+from deep_ensembles.columns._column import UnreadableValue
+from deep_ensembles.columns._numerals import is_padded
+from deep_ensembles.columns._values import is_date, is_number, is_text, nulls, plain, text
+from deep_ensembles.columns.boolean import Boolean
+from deep_ensembles.columns.number import READABLE, Number, written
+from deep_ensembles.table_files import TableError
+
+REGRESSION, CLASSIFICATION = "regression", "classification"
+FEW_CLASSES = 20
+ROWS_PER_CLASS = 10
+_MOST_CLASSES = 1000
+
+Label = str | bool | int
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict, as it was understood in training.
+
+    Arguments:
+        name: of the column.
+        task: `regression` or `classification`.
+        classes: of a classification, in the order of their codes.
+        decimal: the decimal mark of numbers in text.
+        reason: why it is this task.
+        notes: what else is worth saying.
+
+    Example:
+        >>> target, codes, kept = understand_target("pet", pa.array(["cat", "dog", None, "dog"]))
+        >>> target.classes, codes.tolist(), kept.tolist()
+        (('cat', 'dog'), [0, 1, 1], [True, True, False, True])
+    """
+
+    name: str
+    task: str
+    classes: tuple[Label, ...] = ()
+    decimal: str = "."
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1) -> NDArray[np.float64]:
+        """Numbers, or codes of classes, NaN where missing; a class that training did not see is an error."""
+        if self.task == REGRESSION:
+            return _numbers(self.name, self.decimal).read(values, first_row=first_row)
+        if isinstance(self.classes[0], bool):
+            return Boolean(self.name, ()).read(values, first_row=first_row)
+        texts = text(values)
+        if isinstance(self.classes[0], int):
+            read = _numbers(self.name, self.decimal).read(values, first_row=first_row)
+            texts = text(pa.array(read, mask=np.isnan(read)))
+        known = pa.array([str(label) for label in self.classes], texts.type)
+        codes = pc.index_in(texts, value_set=known).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        unseen = np.isnan(codes) & ~nulls(texts)
+        if unseen.any():
+            place = int(np.argmax(unseen))
+            raise UnreadableValue(self.name, texts[place].as_py(), first_row + place, "class that training saw")
+        return codes
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON, from which `target_from` makes an equal target."""
+        return {**vars(self), "classes": list(self.classes), "notes": list(self.notes)}
+
+
+def target_from(data: Mapping[str, Any]) -> Target:
+    """The target that `Target.data` described."""
+    return Target(**{**data, "classes": tuple(data["classes"]), "notes": tuple(data["notes"])})
+
+
+def understand_target(
+    name: str, values: pa.Array | pa.ChunkedArray, task: str | None = None, decimal: str = "."
+) -> tuple[Target, NDArray[np.float64] | NDArray[np.int64], NDArray[np.bool_]]:
+    """Find out whether a column holds numbers or classes.
+
+    Text and booleans are classes, and so are two different whole numbers, or up to 20 with 10 rows each on average; other
+    numbers are numbers.
+
+    Arguments:
+        name: of the column.
+        values: of training.
+        task: `regression` or `classification`, where it is known.
+        decimal: the decimal mark of numbers in text where they do not tell, as in 1,234.
+
+    Returns:
+        What was understood; the numbers, or codes of classes, of rows that have one; and which rows these are.
+    """
+    require(task in (None, REGRESSION, CLASSIFICATION), "task", f"None, {REGRESSION!r} or {CLASSIFICATION!r}", task)
+    values = plain(values)
+    if len(values) == 0:
+        raise TableError(f"the table has no rows, so that there is no `{name}` to learn")
+    read, mark, complaint = _as_numbers(name, values, decimal)
+    if task == REGRESSION and complaint:
+        raise complaint
+    if task is None:
+        task, reason = _task_of(name, values, read, bool(complaint))
+    else:
+        reason = f"{task}, as asked"
+    if task == REGRESSION:
+        return _regression(name, read, mark, reason)
+    return _classification(name, values, read, mark, reason)
+
+
+def _numbers(name: str, decimal: str) -> Number:
+    return Number(name, 0.0, 0.0, 0.0, 1.0, decimal=decimal)
+
+
+def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.float64], str, ValueError | None]:
+    """Numbers if the values are some, and otherwise the error that says why they are not."""
+    nothing = np.full(len(values), np.nan)
+    if is_number(values.type) or pa.types.is_boolean(values.type):
+        return _numbers(name, ".").read(values), ".", None
+    if is_date(values.type):
+        return nothing, ".", TableError(f"`{name}` holds dates; a target must be numbers or classes")
+    if not is_text(values.type):
+        return nothing, ".", TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
+    texts = text(values)
+    read, mark, bad = written(texts, decimal)
+    if not bad.any():
+        return read, mark, None
+    place = int(np.argmax(bad))
+    return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number")
+
+
+def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], is_text_column: bool) -> tuple[str, str]:
+    if pa.types.is_boolean(values.type):
+        return CLASSIFICATION, f"`{name}` is true or false: classification"
+    if is_date(values.type) or (is_text(values.type) and is_text_column and date_pattern(text(values).unique(), READABLE)):
+        raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
+    if not (is_text(values.type) or is_number(values.type)):
+        raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
+    if is_text_column or (is_text(values.type) and is_padded(text(values))):
+        if is_text_column and _nearly_numbers(values, read):
+            raise TableError(_mixed(name, values, read))
+        return (
+            CLASSIFICATION,
+            f"`{name}` is text with {pc.count_distinct(text(values)).as_py()} different values: classification",
+        )
+    known = read[~np.isnan(read)]
+    distinct = len(np.unique(known))
+    if not (known == np.floor(known)).all():
+        return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
+    if distinct <= 2 or (distinct <= FEW_CLASSES and len(known) >= ROWS_PER_CLASS * distinct):
+        return CLASSIFICATION, f"`{name}` has only {distinct} different whole numbers: classification"
+    return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
+
+
+def _nearly_numbers(values: pa.Array, read: NDArray[np.float64]) -> bool:
+    known = ~nulls(text(values))
+    return bool(np.isnan(read[known]).mean() <= 1 - READABLE)
+
+
+def _mixed(name: str, values: pa.Array, read: NDArray[np.float64]) -> str:
+    texts = text(values)
+    place = int(np.argmax(np.isnan(read) & ~nulls(texts)))
+    return (
+        f"`{name}` is a number in nearly all rows, but {texts[place].as_py()!r} in row {place + 1}; "
+        "correct it, leave it empty, or say that the task is classification"
+    )
+
+
+def _regression(
+    name: str, read: NDArray[np.float64], mark: str, reason: str
+) -> tuple[Target, NDArray[np.float64], NDArray[np.bool_]]:
+    kept = ~np.isnan(read)
+    known = read[kept]
+    if not len(known):
+        raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
+    if known.min() == known.max():
+        raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
+    return Target(name, REGRESSION, (), mark, reason, _left_out(kept)), known, kept
+
+
+def _classification(
+    name: str, values: pa.Array, read: NDArray[np.float64], mark: str, reason: str
+) -> tuple[Target, NDArray[np.int64], NDArray[np.bool_]]:
+    classes = _classes(values, read)
+    if len(classes) < 2:
+        raise TableError(f"`{name}` needs at least two classes, got {', '.join(map(repr, classes)) or 'no value'} only")
+    target = Target(name, CLASSIFICATION, classes, mark, reason)
+    codes = target.read(values)
+    kept = ~np.isnan(codes)
+    known = codes[kept].astype(np.int64)
+    if len(classes) > _MOST_CLASSES or len(classes) > max(FEW_CLASSES, len(known) / 2):
+        raise TableError(f"`{name}` has {len(classes)} classes in {len(known)} rows; is it the column to predict?")
+    single = [str(classes[code]) for code in np.flatnonzero(np.bincount(known, minlength=len(classes)) == 1)]
+    lonely = (f"only one row of `{name}` is {', '.join(single[:5])}{', …' * (len(single) > 5)}",) if single else ()
+    return Target(name, CLASSIFICATION, classes, mark, reason, (*_left_out(kept), *lonely)), known, kept
+
+
+def _classes(values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:
+    if pa.types.is_boolean(values.type):
+        return tuple(bool(each) for each in sorted(set(values.drop_null().to_pylist())))
+    texts = text(values)
+    known = read[~np.isnan(read)]
+    all_numbers = len(known) == len(texts) - texts.null_count and not is_padded(texts)
+    if len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:
+        return tuple(int(each) for each in np.unique(known))
+    return tuple(sorted(texts.drop_null().unique().to_pylist()))
+
+
+def _left_out(kept: NDArray[np.bool_]) -> tuple[str, ...]:
+    lost = int((~kept).sum())
+    return (f"{lost} row{'s' * (lost != 1)} without a target {'are' if lost != 1 else 'is'} left out",) if lost else ()
