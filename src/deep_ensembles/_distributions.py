@@ -71,7 +71,10 @@ def invert(
             newton = torch.full_like(point, math.nan)
         middle = torch.where(low == high, low, low + (high - low) / 2)
         proposal = torch.where((newton > low) & (newton < high), newton, middle)
-        settled = (excess == 0) | ((proposal - point).abs() <= tolerance * point.abs()) | (high <= low)
+        # The distribution function itself is rounded: nearer than that there is nothing to find.
+        settled = (
+            (excess.abs() <= 4 * tolerance * target) | ((proposal - point).abs() <= tolerance * point.abs()) | (high <= low)
+        )
         proposal = torch.where(settled, point, proposal)
         if bool((settled | (proposal == point)).all()):
             break

@@ -70,7 +70,9 @@ def collect(batches: Batch | tuple[Any, ...] | Iterable[Any], interval_levels: S
         else:
             facts = _basic_numbers(own, target) | _more_numbers(own, target, coverage)
             alone = {} if other is None else _basic_numbers(other, target)
-            parts.append((facts, alone, _widths(own, interval_levels), {} if other is None else _widths(other, interval_levels)))
+            parts.append(
+                (facts, alone, _widths(own, interval_levels), {} if other is None else _widths(other, interval_levels))
+            )
     require(bool(parts), "batches", "at least one row", "none")
     ensemble, single, wide, narrow = (_joined([part[i] for part in parts]) for i in range(4))
     means = [np.array([values.mean() for values in each.values()]) for each in (wide, narrow)]

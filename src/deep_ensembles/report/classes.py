@@ -87,9 +87,13 @@ def _scores(facts: Facts, known: dict[str, Vector] | None) -> list[Score]:
     for key, name, better, meaning in (
         ("correct", "Accuracy", "higher", "share of rows whose most probable class is the true one"),
         ("nll", "NLL", "lower", "mean negative log-likelihood, −log p(true class), in nats"),
-        ("brier", "Brier score", "lower", "mean squared distance of the probabilities from the truth, divided by the "
-         f"{facts.n_classes} classes"),
-    ):  # fmt: skip
+        (
+            "brier",
+            "Brier score",
+            "lower",
+            f"squared distance of probabilities from the truth, divided by {facts.n_classes} classes",
+        ),
+    ):
         values = compared(rows[key], single.get(key))
         constant = float(other[key].mean()) if other else None
         share = key == "correct"
@@ -150,7 +154,11 @@ def _confusions(actual: Any, predicted: Any, n_classes: int) -> dict[str, Curve]
     found: dict[str, Curve] = {"classes": {"rows": rows.tolist(), "recall": recall, "precision": precision}}
     off = np.flatnonzero(true != guess)
     worst = off[np.argsort(-number_of[off], kind="stable")][:_CONFUSIONS]
-    found["confusions"] = {"actual": true[worst].tolist(), "predicted": guess[worst].tolist(), "rows": number_of[worst].tolist()}
+    found["confusions"] = {
+        "actual": true[worst].tolist(),
+        "predicted": guess[worst].tolist(),
+        "rows": number_of[worst].tolist(),
+    }
     if n_classes <= MATRIX_CLASSES:
         matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
         matrix[true, guess] = number_of
@@ -175,13 +183,14 @@ def _verdicts(facts: Facts, actual: Any, predicted: Any, labels: Sequence[str]) 
     rows, n_rows = facts.ensemble, facts.n_rows
     wrong = 1 - rows["correct"]
     groups = bins(rows["entropy"])
-    half = risk_by_share(-rows["confidence"], wrong)["risk"]
+    risk = risk_by_share(-rows["confidence"], wrong)["risk"]
+    half = risk[(len(risk) - 1) // 2]
     total = float(rows["entropy"].mean())
     part = float(rows["epistemic"].mean()) / total if total > 0 else 0.0
     sure = rows["confidence"] >= 0.9
     found = {
         "reliability": confidence_verdict(float(rows["confidence"].mean()), float(rows["correct"].mean()), n_rows),
-        "risk": f"Of the surest half of the rows {percent(half[(len(half) - 1) // 2])} are wrong, of all {percent(half[-1])}.",
+        "risk": f"Of the surest half of the rows {percent(half)} are wrong, of all {percent(risk[-1])}.",
         "parts": f"{percent(part)} of the predicted entropy is disagreement between members.",
         "confidence": f"On {percent(float(sure.mean()))} of the rows the confidence is 90\u202f% or more.",
     }
@@ -193,8 +202,8 @@ def _verdicts(facts: Facts, actual: Any, predicted: Any, labels: Sequence[str]) 
         found["accuracy"] = f"Where its confidence is 90\u202f% or more, it is right in {percent(right)} of the rows."
     worst = _confusions(actual, predicted, facts.n_classes)["confusions"]
     if worst["rows"]:
-        true, guess = labels[int(worst["actual"][0] or 0)], labels[int(worst["predicted"][0] or 0)]
-        found["matrix"] = f"The most frequent confusion: {true} taken for {guess}, in {count(int(worst['rows'][0] or 0))} rows."
+        true, guess = labels[worst["actual"][0]], labels[worst["predicted"][0]]
+        found["matrix"] = f"The most frequent confusion: {true} taken for {guess}, in {count(worst['rows'][0])} rows."
     return found
 
 

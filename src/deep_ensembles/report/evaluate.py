@@ -8,10 +8,11 @@ from typing import Any
 from torch.distributions import Distribution, Independent
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles._distributions import rebuilt
+from deep_ensembles._distributions import indexed, rebuilt
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.report._facts import Batch, collect
+from deep_ensembles.report._facts import Batch as Batch
+from deep_ensembles.report._facts import collect
 from deep_ensembles.report.classes import of_classes
 from deep_ensembles.report.evaluation import Evaluation, Outside
 from deep_ensembles.report.examples import Columns
@@ -57,6 +58,17 @@ def evaluate(
     named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)]
     require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
     return of_classes(facts, constant, named, told, columns, outside)
+
+
+def first_member(mixture: Mixture) -> Mixture:
+    """What the first member of a mixture predicts alone.
+
+    Example:
+        >>> import torch
+        >>> first_member(Mixture(torch.distributions.Normal(torch.tensor([[1.0], [3.0]]), torch.ones(2, 1)))).mean
+        tensor([1.])
+    """
+    return Mixture(indexed(mixture.components, slice(0, 1)))
 
 
 def one_target(mixture: Mixture, target: int) -> Mixture:

@@ -14,7 +14,8 @@ from deep_ensembles.report._facts import Vector
 from deep_ensembles.report.wording import number, percent
 from deep_ensembles.tables import Table
 
-Curve = Mapping[str, Sequence[float | None]]
+# Columns of numbers; None where a row has none.
+Curve = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,7 @@ def examples(badness: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
     worst = [int(i) for i in np.argsort(-badness, kind="stable")[:_ROWS] if badness[i] > 0]
     cells = {str(name): _picked(str(name), column, worst, len(badness)) for name, column in (columns or {}).items()}
     return [
-        Example(
-            row, {name: _one(each, row) for name, each in values.items()}, {name: cells[name][place] for name in cells}
-        )
+        Example(row, {name: _one(each, row) for name, each in values.items()}, {name: cells[name][place] for name in cells})
         for place, row in enumerate(worst)
     ]
 

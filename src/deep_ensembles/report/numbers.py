@@ -15,7 +15,8 @@ from deep_ensembles._distributions import exact_cdf, exact_icdf
 from deep_ensembles.report._facts import Facts, Vector
 from deep_ensembles.report.evaluation import Curve, Evaluation, Outside, Score, Stop, compared
 from deep_ensembles.report.examples import Columns, examples
-from deep_ensembles.report.selection import bins, risk_by_share, round_step, shown_rows, stops
+from deep_ensembles.report.selection import bins, risk_by_share, shown_rows, stops
+from deep_ensembles.report.ticks import round_step
 from deep_ensembles.report.wording import count, coverage_verdict, level, number, percent, ratio_verdict
 from deep_ensembles.scoring import crps, log_score
 
@@ -211,7 +212,7 @@ def _verdicts(facts: Facts, error: Vector, scores: list[Score], coverage: float)
     if np.ptp(rows["std"]) > 0 and n_rows >= 2 * len(groups):
         found["error"] = ratio_verdict(surest, least, "root mean squared error")
     width = next(score for score in scores if score.name.endswith("width"))
-    if width.constant:
+    if width.constant and math.isfinite(width.ensemble):
         share = width.ensemble / width.constant
         found["width"] = f"The {level(coverage)} intervals are {share:.2f} times as wide as the constant's."
     return found

@@ -58,13 +58,17 @@ def _diagonal(low: float, high: float, label: str = "ideal") -> Line:
 def _calibration(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["calibration"]
     lines: list[Layer] = [_diagonal(0, 1)]
-    lines += [Line(curve["level"], curve[key], label, role, markers=key == "ensemble") for key, label, role in _NAMES if key in curve]
+    lines += [
+        Line(curve["level"], curve[key], label, role, markers=key == "ensemble")
+        for key, label, role in _NAMES
+        if key in curve
+    ]
     return Picture(
         "calibration",
         "Do the intervals hold what they promise?",
         Panel(lines, "", "wanted share of rows inside", "observed share", (0, 1), (0, 1)),
-        "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve lies "
-        "on the dashed line; below it intervals are too narrow, above it too wide.",
+        "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve "
+        "lies on the dashed line; below it intervals are too narrow, above it too wide.",
         evaluation.verdicts["calibration"],
     )
 
@@ -72,8 +76,11 @@ def _calibration(evaluation: Evaluation) -> Picture:
 def _levels(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["levels"]
     even = 1 / len(curve["share"])
-    top = max(1.2 * even, 1.08 * max(each or 0.0 for each in curve["share"]))
-    layers = [Columns(curve["edge"], curve["share"], "rows"), Line([0, 1], [even, even], "ideal", "muted", dashed=True)]
+    top = max(1.2 * even, 1.08 * max(curve["share"]))
+    layers: list[Layer] = [
+        Columns(curve["edge"], curve["share"], "rows"),
+        Line([0, 1], [even, even], "ideal", "muted", dashed=True),
+    ]
     return Picture(
         "levels",
         "Where in its distribution does the truth fall?",
@@ -91,13 +98,13 @@ def _width(evaluation: Evaluation) -> Picture:
         for key, label, role in _NAMES
         if f"{key} width" in curve
     ]
-    shown = ", ".join(level(each or 0.0) for each in curve["level"])
+    shown = ", ".join(level(each) for each in curve["level"])
     return Picture(
         "width",
         "What does coverage cost in width?",
         Panel(lines, "", "mean width of the interval", "observed share inside", None, (0, 1.02)),
-        f"Intervals at {shown}: how wide they are on average, and how many rows they hold. The better model reaches the same "
-        "share with narrower intervals: its curve lies further up and to the left.",
+        f"Intervals at {shown}: how wide they are on average, and how many rows they hold. The better model reaches the "
+        "same share with narrower intervals: its curve lies further up and to the left.",
         evaluation.verdicts.get("width", ""),
     )
 
@@ -119,35 +126,35 @@ def _rows(evaluation: Evaluation) -> Picture:
         "rows",
         "How close are single predictions?",
         Panel(layers, "", "actual", f"predicted, with {level(evaluation.coverage)} interval"),
-        f"{which}: dots are predicted means, bars the {level(evaluation.coverage)} intervals. Good dots lie along the dashed "
-        "line, and nearly all bars cross it.",
+        f"{which}: dots are predicted means, bars the {level(evaluation.coverage)} intervals. Good dots lie along the "
+        "dashed line, and nearly all bars cross it.",
         evaluation.verdicts["rows"],
     )
 
 
 def _number_error(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["error"]
-    most = max(each or 0.0 for each in (*curve["spread"], *curve["error"])) or 1.0
-    layers = [_diagonal(0, most), Line(curve["spread"], curve["error"], "groups of rows", markers=True)]
+    most = max(*curve["spread"], *curve["error"]) or 1.0
+    layers: list[Layer] = [_diagonal(0, most), Line(curve["spread"], curve["error"], "groups of rows", markers=True)]
     return Picture(
         "error",
         "Are errors as large as predicted?",
         Panel(layers, "", "predicted standard deviation", "root mean squared error", (0, 1.04 * most), (0, 1.04 * most)),
-        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure: what error was predicted, and "
-        "what happened. Good points rise along the dashed line; above it the model is too sure of itself.",
+        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure: what error was predicted, "
+        "and what happened. Good points rise along the dashed line; above it the model is too sure of itself.",
         evaluation.verdicts.get("error", ""),
     )
 
 
 def _class_error(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["error"]
-    layers = [Line(curve["entropy"], curve["wrong"], "groups of rows", markers=True)]
+    layers: list[Layer] = [Line(curve["entropy"], curve["wrong"], "groups of rows", markers=True)]
     return Picture(
         "error",
         "Is it wrong where it is unsure?",
         Panel(layers, "", "predicted entropy, in nats", "share of wrong predictions", None, (0, 1.02), legend=False),
-        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure. A good curve starts near zero "
-        "and rises steadily.",
+        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure. A good curve starts near "
+        "zero and rises steadily.",
         evaluation.verdicts.get("error", ""),
     )
 
@@ -155,40 +162,40 @@ def _class_error(evaluation: Evaluation) -> Picture:
 def _risk(evaluation: Evaluation, loss: str) -> Picture:
     curve = evaluation.curves["risk"]
     overall = curve["risk"][-1]
-    layers = [
+    layers: list[Layer] = [
         Line([0, 1], [overall, overall], "no order", "muted", dashed=True),
         Line(curve["share"], curve["best"], "perfect order", "third"),
         Line(curve["share"], curve["risk"], "ensemble's order"),
     ]
-    top = max(each or 0.0 for each in curve["risk"]) or 1.0
+    top = max(curve["risk"]) or 1.0
     return Picture(
         "risk",
         "What if only the surest predictions are used?",
         Panel(layers, "", "share of rows used, the surest first", loss, (0, 1), (0, 1.08 * top)),
-        f"The {loss} of the rows used. A good curve stays low for long, near the perfect order (the one that knows the errors), "
-        "and rises only at the end.",
+        f"The {loss} of the rows used. A good curve stays low for long, near the perfect order (the one that knows the "
+        "errors), and rises only at the end.",
         evaluation.verdicts["risk"],
     )
 
 
 def _parts(evaluation: Evaluation) -> Picture:
     curve = {name: np.array(values, dtype=np.float64) for name, values in evaluation.curves["rows"].items()}
-    most = float(max(curve["aleatoric"].max(), curve["epistemic"].max())) or 1.0
-    layers: list[Layer] = [_diagonal(0, most, "equal parts")]
+    right, top = (float(curve[name].max()) or 1.0 for name in ("aleatoric", "epistemic"))
+    layers: list[Layer] = [_diagonal(0, min(right, top), "equal parts")]
     if evaluation.task == "classes":
         what = "entropy, in nats"
-        for right, label, role in ((curve["correct"] == 1, "right", "ours"), (curve["correct"] == 0, "wrong", "other")):
-            marker = "." if role == "ours" else "x"
-            layers.append(Points(curve["aleatoric"][right], curve["epistemic"][right], label, role, marker=marker))  # type: ignore[arg-type]
+        for value, label, role in ((1, "right", "ours"), (0, "wrong", "other")):
+            own, marker = curve["correct"] == value, "." if value else "x"
+            layers.append(Points(curve["aleatoric"][own], curve["epistemic"][own], label, role, marker=marker))  # type: ignore[arg-type]
     else:
         what = "standard deviation"
         layers.append(Points(curve["aleatoric"], curve["epistemic"], "row", "ours", marker="."))
     return Picture(
         "parts",
         "Noise, or not knowing?",
-        Panel(layers, "", f"aleatoric {what}", f"epistemic {what}", (0, 1.04 * most), (0, 1.04 * most)),
-        "To the right: what members agree is noise (aleatoric), which more data will not remove. Upwards: what they disagree "
-        "about (epistemic), which more data like these rows would. Rows high up are unlike the training data.",
+        Panel(layers, "", f"aleatoric {what}", f"epistemic {what}", (0, 1.04 * right), (0, 1.04 * top)),
+        "To the right: what members agree is noise (aleatoric), which more data will not remove. Upwards: what they "
+        "disagree about (epistemic), which more data like these rows would. Rows high up are unlike the training data.",
         evaluation.verdicts["parts"],
     )
 
@@ -203,15 +210,15 @@ def _reliability(evaluation: Evaluation) -> Picture:
         "reliability",
         "Is it right as often as it says?",
         Panel(lines, "", "confidence", "accuracy", (0, 1), (0, 1.02)),
-        f"Rows in {N_BINS} equally wide bins of confidence, the probability of the predicted class. Good points lie on the dashed "
-        "line; below it the model is overconfident. Bins of few rows scatter.",
+        f"Rows in {N_BINS} equally wide bins of confidence, the probability of the predicted class. Good points lie on the "
+        "dashed line; below it the model is overconfident. Bins of few rows scatter.",
         evaluation.verdicts["reliability"],
     )
 
 
 def _confidence(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["confidence"]
-    top = 1.08 * max(each or 0.0 for each in curve["share"])
+    top = 1.08 * max(curve["share"])
     return Picture(
         "confidence",
         "How confident is it?",
@@ -235,8 +242,8 @@ def _accuracy(evaluation: Evaluation) -> Picture:
         "accuracy",
         "How accurate is it where it is confident?",
         Panel(lines, "", "least confidence that is trusted", "accuracy, share of rows", (0, 1), (0, 1.02)),
-        "Accuracy of the rows whose confidence is at least the threshold, and how many those are (dashed). A good curve rises "
-        "steadily to 100 per cent while many rows are still kept.",
+        "Accuracy of the rows whose confidence is at least the threshold, and how many those are (dashed). A good curve "
+        "rises steadily to 100 per cent while many rows are still kept.",
         evaluation.verdicts.get("accuracy", ""),
     )
 
@@ -252,8 +259,15 @@ def _matrix(evaluation: Evaluation) -> Picture:
     return Picture(
         "matrix",
         "What does it confuse?",
-        Panel([Grid(shares, texts)], "", "predicted class", "actual class", x_ticks=evaluation.labels, y_ticks=evaluation.labels),
-        "Each line is a true class, the first on top; a cell is the darker the larger the share of that class that was predicted "
-        f"so ({few}). Good is a dark diagonal and nothing else.",
+        Panel(
+            [Grid(shares, texts)],
+            "",
+            "predicted class",
+            "actual class",
+            x_ticks=evaluation.labels,
+            y_ticks=evaluation.labels,
+        ),
+        "Each line is a true class, the first on top; a cell is the darker the larger the share of that class that was "
+        f"predicted so ({few}). Good is a dark diagonal and nothing else.",
         evaluation.verdicts.get("matrix", ""),
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,18 +43,6 @@ def stops(doubt: Vector, value: Vector, wanted: Vector, least: bool) -> list[Sto
             rows = int(last[i]) + 1
             found.append(Stop(demand, float(ordered[last[i]]), float(mean[i]), rows / len(doubt), rows))
     return found
-
-
-def round_step(size: float, parts: int) -> float:
-    """The largest of 1, 2 or 5 times a power of ten that makes at least so many parts.
-
-    Example:
-        >>> round_step(1.0, 40), round_step(37.0, 5)
-        (0.02, 5.0)
-    """
-    power = 10.0 ** math.floor(math.log10(size / parts))
-    factor = max(each for each in (1, 2, 5) if each * power <= size / parts * (1 + 1e-9))
-    return float(f"{factor * power:.1g}")
 
 
 def shown_rows(n_rows: int) -> NDArray[np.int64]:

@@ -10,16 +10,14 @@ from html import escape
 import numpy as np
 
 from deep_ensembles.panels import Band, Columns, Grid, Layer, Line, Panel, Points, Ranges
-from deep_ensembles.report.selection import round_step
+from deep_ensembles.report.ticks import tick_text, ticks
 
 # In units of the picture; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
 _WIDTH, _HEIGHT = 420.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 12.0, 12.0, 46.0
 _LEGEND_LINE = 19.0
-_CHARACTER = 7.0
+_CHARACTER = 7.7
 _MANY = 12
-_TICKS = 5
-_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 @dataclass(frozen=True)
@@ -65,37 +63,6 @@ def draw(panel: Panel, name: str, description: str) -> str:
     return "".join(parts)
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from one limit to the other.
-
-    Example:
-        >>> ticks(0.0, 1.0), ticks(-3.2, 4.9)
-        ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [-2.0, 0.0, 2.0, 4.0])
-    """
-    step = round_step(high - low, 1)
-    for parts in range(1, 4 * _TICKS):
-        step = round_step(high - low, parts)
-        if (high - low) / step >= _TICKS - 1:
-            break
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
-
-
-def tick_text(value: float, step: float) -> str:
-    """A tick's number with as many digits as its step has.
-
-    Example:
-        >>> tick_text(0.2, 0.05), tick_text(-20000.0, 5000.0), tick_text(2e6, 1e6)
-        ('0.20', '−20k', '2M')
-    """
-    unit, letter = next(((each, letter) for each, letter in _UNITS if step >= each), (1.0, ""))
-    sign, size = "−" if value < 0 else "", abs(value) / unit
-    if step < 1e-3:
-        return sign + f"{size:.3g}"
-    digits = max(0, -math.floor(math.log10(step / unit) + 1e-9))
-    return sign + f"{size:.{digits}f}" + (letter if value else "")
-
-
 def _limits(panel: Panel) -> tuple[tuple[float, float], tuple[float, float]]:
     grid = next((layer for layer in panel.layers if isinstance(layer, Grid)), None)
     if grid is not None:
@@ -120,7 +87,9 @@ def _span(layer: Layer) -> tuple[list[float], list[float]]:
 
 def _finite(values: object) -> list[float]:
     array = np.asarray(values, dtype=np.float64)
-    return [float(array[np.isfinite(array)].min()), float(array[np.isfinite(array)].max())] if np.isfinite(array).any() else []
+    return (
+        [float(array[np.isfinite(array)].min()), float(array[np.isfinite(array)].max())] if np.isfinite(array).any() else []
+    )
 
 
 def _padded(values: Sequence[float]) -> tuple[float, float]:
@@ -158,15 +127,20 @@ def _frame(panel: Panel, axes: Axes) -> str:
     for value, text in _places(panel.y_ticks, axes.y_limits):
         y = axes.y(value)
         if not grid:
-            parts.append(f'<line class="rule" x1="{_short(axes.left)}" x2="{_short(right)}" y1="{_short(y)}" y2="{_short(y)}"/>')
-        parts.append(f'<text class="tick" x="{_short(axes.left - 6)}" y="{_short(y + 4.5)}" text-anchor="end">{escape(text)}</text>')
+            parts.append(
+                f'<line class="rule" x1="{_short(axes.left)}" x2="{_short(right)}" y1="{_short(y)}" y2="{_short(y)}"/>'
+            )
+        parts.append(
+            f'<text class="tick" x="{_short(axes.left - 6)}" y="{_short(y + 4.5)}" text-anchor="end">{escape(text)}</text>'
+        )
     slanted = panel.x_ticks is not None and len(panel.x_ticks) <= _MANY and _slanted(panel.x_ticks)
     for value, text in _places(panel.x_ticks, axes.x_limits):
-        x, y = _short(axes.x(value)), _short(axes.bottom + 17)
+        x, low = _short(axes.x(value)), _short(axes.bottom + 17)
         turn = f' transform="rotate(-40 {x} {_short(axes.bottom + 12)})"' if slanted else ""
         anchor = "end" if slanted else "middle"
-        parts.append(f'<text class="tick" x="{x}" y="{y}" text-anchor="{anchor}"{turn}>{escape(text)}</text>')
-    parts.append(f'<line class="axis" x1="{_short(axes.left)}" x2="{_short(right)}" y1="{_short(axes.bottom)}" y2="{_short(axes.bottom)}"/>')
+        parts.append(f'<text class="tick" x="{x}" y="{low}" text-anchor="{anchor}"{turn}>{escape(text)}</text>')
+    left, floor = _short(axes.left), _short(axes.bottom)
+    parts.append(f'<line class="axis" x1="{left}" x2="{_short(right)}" y1="{floor}" y2="{floor}"/>')
     return "".join(parts)
 
 
@@ -191,7 +165,9 @@ def _layer(layer: Layer, axes: Axes) -> str:
     if isinstance(layer, Columns):
         return _columns(layer, axes)
     if isinstance(layer, Ranges):
-        low, high = (_points(layer.x, np.clip(np.asarray(each, float), *axes.y_limits), axes) for each in (layer.low, layer.high))
+        low, high = (
+            _points(layer.x, np.clip(np.asarray(each, float), *axes.y_limits), axes) for each in (layer.low, layer.high)
+        )
         path = "".join(f"M{x} {a}V{b}" for (x, a), (_, b) in zip(low, high, strict=True))
         return f'<path class="range {layer.role}" d="{path}"/>'
     if isinstance(layer, Band):
@@ -227,16 +203,18 @@ def _cells(layer: Grid, axes: Axes) -> str:
     rows, columns = layer.cells.shape
     wide, high = axes.x(1) - axes.x(0), axes.y(1) - axes.y(0)
     gap = 1.0 if columns <= _MANY else 0.0
-    parts = [f'<rect class="empty" x="{_short(axes.x(-0.5))}" y="{_short(axes.y(-0.5))}" width="{_short(wide * columns)}" '
-             f'height="{_short(high * rows)}"/>']  # fmt: skip
+    peak = 1.0 if layer.texts is None else 0.65  # so that text on it stays legible
+    corner = f'x="{_short(axes.x(-0.5))}" y="{_short(axes.y(-0.5))}"'
+    parts = [f'<rect class="empty" {corner} width="{_short(wide * columns)}" height="{_short(high * rows)}"/>']
     for (i, j), value in np.ndenumerate(layer.cells):
         if value > 0:
             place = f'x="{_short(axes.x(j - 0.5))}" y="{_short(axes.y(i - 0.5))}"'
             size = f'width="{_short(wide - gap)}" height="{_short(high - gap)}"'
-            parts.append(f'<rect class="cell" {place} {size} fill-opacity="{_short(0.08 + 0.92 * float(value), 3)}"/>')
+            parts.append(
+                f'<rect class="cell" {place} {size} fill-opacity="{_short(0.06 + (peak - 0.06) * float(value), 3)}"/>'
+            )
         if layer.texts is not None:
-            strong = " strong" if value > 0.45 else ""
-            parts.append(f'<text class="count{strong}" x="{_short(axes.x(j))}" y="{_short(axes.y(i) + 4.5)}" '
+            parts.append(f'<text class="count" x="{_short(axes.x(j))}" y="{_short(axes.y(i) + 4.5)}" '
                          f'text-anchor="middle">{escape(layer.texts[i][j])}</text>')  # fmt: skip
     return "".join(parts)
 

@@ -110,8 +110,8 @@ def ratio_verdict(surest: float, least: float, what: str) -> str:
     """Whether the rows called uncertain were the worse ones.
 
     Example:
-        >>> ratio_verdict(1.0, 3.0, "error")
-        'The error of the least sure tenth of the rows is 3.0 times that of the surest tenth: it knows what it does not know.'
+        >>> ratio_verdict(1.0, 3.0, "error")[:81]
+        'The error of the least sure tenth of the rows is 3.0 times that of the surest ten'
     """
     pair = f"{what} of the least sure tenth of the rows"
     if surest <= 0:
@@ -119,4 +119,4 @@ def ratio_verdict(surest: float, least: float, what: str) -> str:
         return f"The {pair} is {number(least, 3)}, that of the surest tenth is 0: {judged}."
     ratio = least / surest
     judged = "it knows what it does not know" if ratio >= 1.5 else "it hardly tells good from bad predictions"
-    return f"The {pair} is {ratio:.1f} times that of the surest tenth: {judged}."
+    return f"The {pair} is {number(ratio, 2)} times that of the surest tenth: {judged}."
