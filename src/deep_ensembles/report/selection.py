@@ -61,7 +61,8 @@ def bins(doubt: Vector, n_bins: int = 10) -> list[NDArray[np.int64]]:
 def risk_by_share(doubt: Vector, loss: Vector) -> dict[str, list[float]]:
     """The mean loss of the surest rows for a hundred shares, beside that of an order that knows the losses."""
     n_rows = len(loss)
-    places = np.unique(np.ceil(np.linspace(0, 1, min(_CURVE_POINTS, n_rows) + 1)[1:] * n_rows).astype(int)) - 1
+    points = min(_CURVE_POINTS, n_rows)
+    places = -(-np.arange(1, points + 1) * n_rows // points) - 1
     ours, best = risk_coverage_curve(doubt, loss), risk_coverage_curve(loss, loss)
     return {
         "share": ours.coverage[places].tolist(),
