@@ -19,13 +19,13 @@ LAYERS = [
     {"scoring", "perturbations", "members", "rows", "model_files", "datasets", "columns", "table_files"},
     {"criterion", "feed", "runs", "metrics", "table_schema"},
     {"algorithm", "recalibration", "stack"},
-    {"naming"},
+    {"naming", "report"},
     {"preparation", "ensemble"},
     {"training"},
     {"fitting"},
     {"estimators"},
     {"loading", "baselines", "execution"},
-    {"experiments", "report"},
+    {"experiments"},
     {"demo", "reproduce"},
     {"cli"},
 ]
@@ -35,6 +35,7 @@ LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
 ALONE = {
     "typer": {"cli.py"},
     "matplotlib": {"report/figures.py"},
+    "jinja2": {"report/page.py"},
     "pooch": {"datasets/_fetch.py"},
     "pyarrow": {"_arrow.py"},
     "PIL": {"datasets/_pictures.py"},

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, overload
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import Tags
+from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
@@ -33,6 +33,9 @@ from deep_ensembles.networks import mlp
 from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
+from deep_ensembles.report.evaluate import Batch, evaluate, one_target
+from deep_ensembles.report.examples import outside_range
+from deep_ensembles.report.page import Report
 from deep_ensembles.runs import ComplementaryFolds, Recipe, Resampling
 from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
@@ -47,6 +50,7 @@ class _DeepEnsemble(BaseEstimator):
 
     ensemble_: Ensemble
     n_features_in_: int
+    feature_range_: np.ndarray
 
     def __init__(
         self,
@@ -131,6 +135,8 @@ class _DeepEnsemble(BaseEstimator):
         if self.recalibration is not None:
             fitted = self.recalibration(self.ensemble_.out_of_fold(X), y)
             self.ensemble_ = dataclasses.replace(self.ensemble_, recalibration=fitted)
+        seen = X if sample_weight is None else X[sample_weight > 0]
+        self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
 
     def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
         """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
@@ -181,6 +187,49 @@ class _DeepEnsemble(BaseEstimator):
         """Targets as the ensemble knows them."""
         raise NotImplementedError
 
+    def report(self, X: Any, y: Any, *, coverage: float = 0.9, target: int = 0) -> Report:
+        """How good predictions for the rows `X` are, given what happened: a notebook shows it, `save` writes a page.
+
+        Arguments:
+            X, y: rows that training did not see, and their targets.
+            coverage: the share of rows that intervals should hold.
+            target: which one, where there are several.
+        """
+        checked = self._validated(X)
+        known = self._target(y)
+        if known.ndim > 1:
+            require(0 <= target < known.shape[1], "target", f"from 0 to {known.shape[1] - 1}", target)
+            known = known[:, target]
+        check_consistent_length(checked, known)
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        low_high = getattr(self, "feature_range_", None)
+        evaluation = evaluate(
+            self._judged(checked, known, target),
+            constant=self._constant(target),
+            coverage=coverage,
+            labels=getattr(self, "classes_", None),
+            columns=dict(zip(names, checked.T, strict=True)),
+            outside=None if low_high is None else outside_range(names, checked, *low_high),
+            about={"Model": type(self).__name__, "Columns": len(names)},
+        )
+        return Report(evaluation, f"{type(self).__name__} on {len(known)} rows")
+
+    def _judged(self, X: np.ndarray, y: np.ndarray, target: int) -> Iterator[Batch]:
+        start = 0
+        alone = self.ensemble_.subset(1)
+        for own, single in zip(self.ensemble_.batches(X), alone.batches(X), strict=True):
+            pair = [
+                one_target(each, target) if isinstance(each, Mixture) and each.event_shape else each
+                for each in (own, single)
+            ]
+            stop = start + own.batch_shape[0]
+            yield Batch(pair[0], y[start:stop], pair[1] if self.ensemble_.n_members > 1 else None)
+            start = stop
+
+    def _constant(self, target: int) -> torch.distributions.Distribution | None:
+        """What someone predicts who knows the training targets alone."""
+        raise NotImplementedError
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json`, `model.safetensors`; no pickle) that `deep_ensembles.load` reads."""
         check_is_fitted(self)
@@ -188,6 +237,8 @@ class _DeepEnsemble(BaseEstimator):
         fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
         if hasattr(self, "feature_names_in_"):
             fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if hasattr(self, "feature_range_"):
+            fitted["feature_range_"] = self.feature_range_.tolist()
         config = {"kind": type(self).__name__, "parameters": parameters, "fitted": fitted}
         write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
 
@@ -198,6 +249,8 @@ class _DeepEnsemble(BaseEstimator):
         fitted = dict(config["fitted"])
         if "feature_names_in_" in fitted:
             model.feature_names_in_ = np.array(fitted.pop("feature_names_in_"), dtype=object)
+        if "feature_range_" in fitted:
+            model.feature_range_ = np.array(fitted.pop("feature_range_"))
         model.ensemble_ = ensemble
         model._restore_fitted(fitted)
         return model
@@ -288,7 +341,17 @@ class DeepEnsembleRegressor(RegressorMixin, _DeepEnsemble):
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def _target(self, y: Any) -> np.ndarray:
-        return np.asarray(y, dtype=np.float64)
+        known: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        columns = known.reshape(len(known), -1)
+        require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
+        return columns[:, 0] if self.n_outputs_ == 1 else columns
+
+    def _constant(self, target: int) -> torch.distributions.Distribution | None:
+        shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
+        if shift is None or scale is None:
+            return None
+        mean, deviation = (each.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for each in (shift, scale))
+        return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
 
     def _fitted_config(self) -> dict[str, Any]:
         return {"n_outputs_": self.n_outputs_}
@@ -308,6 +371,7 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
     Attributes:
         ensemble_: the fitted `Ensemble`.
         classes_: the labels, in the order of the columns of `predict_proba`.
+        class_prior_: the share of each class in training.
 
     Example:
         >>> from sklearn.datasets import load_iris
@@ -318,6 +382,7 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
     """
 
     classes_: np.ndarray
+    class_prior_: np.ndarray
 
     def __init__(
         self,
@@ -391,6 +456,9 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
         require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.class_prior_ = np.bincount(codes, sample_weight) / (
+            len(codes) if sample_weight is None else sample_weight.sum()
+        )
         if self.class_weight is not None:
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight
@@ -430,11 +498,19 @@ class DeepEnsembleClassifier(ClassifierMixin, _DeepEnsemble):
         if not all(isinstance(value, (bool, int, float, str)) for value in values):
             kinds = sorted({type(value).__name__ for value in values})
             raise ModelFileError(f"labels must be strings, numbers or booleans to be saved, got {', '.join(kinds)}")
-        return {"classes_": {"dtype": self.classes_.dtype.str, "values": values}}
+        prior = {"class_prior_": self.class_prior_.tolist()} if hasattr(self, "class_prior_") else {}
+        return {"classes_": {"dtype": self.classes_.dtype.str, "values": values}, **prior}
+
+    def _constant(self, target: int) -> torch.distributions.Distribution | None:
+        if not hasattr(self, "class_prior_"):
+            return None
+        return torch.distributions.Categorical(probs=torch.from_numpy(self.class_prior_))
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         classes = fitted.pop("classes_")
         self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+        if "class_prior_" in fitted:
+            self.class_prior_ = np.array(fitted.pop("class_prior_"))
         super()._restore_fitted(fitted)
 
 

@@ -1,4 +1,4 @@
-"""What a figure shows, as plain data; `report.figures` draws it."""
+"""What a figure shows, as plain data; `report.figures` and `report.svg` draw it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,36 @@ class Image:
     pixels: np.ndarray
 
 
-Layer: TypeAlias = Line | Band | Points | Image
+@dataclass(frozen=True)
+class Ranges:
+    """A vertical bar from `low` to `high` at each place."""
+
+    x: ArrayLike
+    low: ArrayLike
+    high: ArrayLike
+    label: str = ""
+    role: Role = "ours"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns from 0 to `heights` that stand between neighbouring `edges`, of which there is one more."""
+
+    edges: ArrayLike
+    heights: ArrayLike
+    label: str = ""
+    role: Role = "ours"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells `[row, column]` between 0 (empty) and 1 (full), row 0 on top at height 0, with a text in each on request."""
+
+    cells: np.ndarray
+    texts: Sequence[Sequence[str]] | None = None
+
+
+Layer: TypeAlias = Line | Band | Points | Image | Ranges | Columns | Grid
 
 
 @dataclass(frozen=True)
@@ -66,7 +95,7 @@ class Panel:
         layers: what is drawn, the lowest first.
         title, x_label, y_label: texts.
         x_limits, y_limits: what is shown; chosen to fit if None.
-        y_ticks: names for the places 0, 1, … on the vertical axis.
+        x_ticks, y_ticks: names for the places 0, 1, … on an axis.
         square: whether it is as high as wide.
         legend: whether labels are listed inside.
     """
@@ -77,6 +106,7 @@ class Panel:
     y_label: str = ""
     x_limits: tuple[float, float] | None = None
     y_limits: tuple[float, float] | None = None
+    x_ticks: Sequence[str] | None = None
     y_ticks: Sequence[str] | None = None
     square: bool = False
     legend: bool = True

@@ -56,10 +56,14 @@ def reliability_diagram(distribution: Distribution, target: Any, n_bins: int = 1
     check_flag("adaptive", adaptive)
     probabilities, labels = probabilities_and_labels("reliability_diagram", distribution, target)
     highest, predicted = probabilities.max(-1)
-    confidence = highest.double().numpy()
+    return reliability(highest.double().numpy(), (predicted == labels).numpy(), n_bins, adaptive)
+
+
+def reliability(confidence: Vector, correct: Any, n_bins: int, adaptive: bool = False) -> Reliability:
+    """The same from each case's confidence and whether its prediction was right."""
     bins = np.searchsorted(_edges(confidence, n_bins, adaptive), confidence)
     count = np.bincount(bins)
-    right, sure = (np.bincount(bins, values) for values in ((predicted == labels).numpy(), confidence))
+    right, sure = (np.bincount(bins, values) for values in (correct, confidence))
     filled = count > 0
     return Reliability(sure[filled] / count[filled], right[filled] / count[filled], count[filled])
 

@@ -1,1 +1,1 @@
-"""What people look at: figures (and pages) made from plain data."""
+"""What people look at: evaluations as plain data, figures, and pages made from them."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deep_ensembles._files import write_atomically
-from deep_ensembles.panels import Band, Figure, Image, Layer, Line, Panel, Points
+from deep_ensembles.panels import Band, Columns, Figure, Grid, Image, Layer, Line, Panel, Points, Ranges
 
 try:
     from matplotlib import rc_context
@@ -67,6 +67,8 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         axis.set_xlim(*panel.x_limits)
     if panel.y_limits is not None:
         axis.set_ylim(*panel.y_limits)
+    if panel.x_ticks is not None:
+        axis.set_xticks(range(len(panel.x_ticks)), panel.x_ticks)
     if panel.y_ticks is not None:
         axis.set_yticks(range(len(panel.y_ticks)), panel.y_ticks)
     if panel.square:
@@ -83,12 +85,22 @@ def _draw_layer(axis: Any, layer: Layer) -> None:
     if isinstance(layer, Image):
         axis.imshow(layer.pixels, cmap="gray_r" if layer.pixels.ndim == 2 else None, interpolation="nearest")
         return
+    if isinstance(layer, Grid):
+        axis.imshow(layer.cells, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for row, texts in enumerate(layer.texts or ()):
+            for column, text in enumerate(texts):
+                axis.text(column, row, text, ha="center", va="center", color=_INK, fontsize=8)
+        return
     colour, label = _COLOURS[layer.role], layer.label or None
     if isinstance(layer, Band):
         axis.fill_between(layer.x, layer.low, layer.high, color=colour, alpha=0.28, linewidth=0, label=label)
     elif isinstance(layer, Line):
         style, marker = "--" if layer.dashed else "-", "o" if layer.markers else None
         axis.plot(layer.x, layer.y, style, color=colour, marker=marker, markersize=4.5, linewidth=1.5, label=label)
+    elif isinstance(layer, Ranges):
+        axis.vlines(layer.x, layer.low, layer.high, color=colour, alpha=0.5, linewidth=1.2, label=label)
+    elif isinstance(layer, Columns):
+        axis.stairs(layer.heights, layer.edges, fill=True, color=colour, alpha=0.7, label=label)
     elif isinstance(layer, Points):
         bars = {"capsize": 2, "elinewidth": 1.2} if layer.x_error is not None else {}
         axis.errorbar(

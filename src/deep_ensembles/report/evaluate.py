@@ -1,0 +1,86 @@
+"""Predictions and what happened → an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch.distributions import Distribution, Independent
+
+from deep_ensembles._checks import check_number, require
+from deep_ensembles._distributions import indexed, rebuilt
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration import Prediction
+from deep_ensembles.report._facts import Batch as Batch
+from deep_ensembles.report._facts import collect
+from deep_ensembles.report.classes import of_classes
+from deep_ensembles.report.evaluation import Evaluation, Outside
+from deep_ensembles.report.examples import Columns
+from deep_ensembles.report.numbers import of_numbers, width_levels
+
+
+def evaluate(
+    batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]],
+    *,
+    constant: Distribution | None = None,
+    coverage: float = 0.9,
+    labels: Sequence[Any] | None = None,
+    columns: Columns | None = None,
+    outside: Sequence[Outside] | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> Evaluation:
+    """How good predictions of one number or class per row were.
+
+    Batches are asked for one after another and forgotten; of each row about twenty numbers are kept.
+
+    Arguments:
+        batches: `(prediction, target)` or `Batch(prediction, target, single)`, one or several; `single` is what one
+            member alone predicts.
+        constant: what someone predicts who knows only the training targets, to compare with: torch's `Normal` of their
+            mean and standard deviation, or `Categorical` of the classes' shares.
+        coverage: the share of rows that intervals should hold.
+        labels: the names of the classes; their numbers by default.
+        columns: the data, by column, to show of rows worth a look.
+        outside: columns that left the range of training, from `outside_range`; None if that is not known.
+        about: facts about model and data that the reader should know, by name.
+
+    Example:
+        >>> import torch
+        >>> two = Mixture(torch.distributions.Normal(torch.tensor([[0.0, 2.0]]), torch.ones(1, 2)))
+        >>> evaluate((two, [1.0, 2.0])).score("MAE").ensemble
+        0.5
+    """
+    check_number("coverage", coverage, low=0, high=1, above=True, below=True)
+    facts = collect(batches, width_levels(coverage), coverage)
+    told = {str(name): str(value) for name, value in (about or {}).items()}
+    if not facts.n_classes:
+        return of_numbers(facts, constant, coverage, told, columns, outside)
+    named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)]
+    require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
+    return of_classes(facts, constant, named, told, columns, outside)
+
+
+def first_member(mixture: Mixture) -> Mixture:
+    """What the first member of a mixture predicts alone.
+
+    Example:
+        >>> import torch
+        >>> first_member(Mixture(torch.distributions.Normal(torch.tensor([[1.0], [3.0]]), torch.ones(2, 1)))).mean
+        tensor([1.])
+    """
+    return Mixture(indexed(mixture.components, slice(0, 1)))
+
+
+def one_target(mixture: Mixture, target: int) -> Mixture:
+    """What a mixture of several targets predicts for one of them.
+
+    Example:
+        >>> import torch
+        >>> from torch.distributions import Normal
+        >>> both = Mixture(Independent(Normal(torch.tensor([[[1.0, 2.0]]]), torch.ones(1, 1, 2)), 1))
+        >>> one_target(both, 1).mean
+        tensor([2.])
+    """
+    require(isinstance(mixture.components, Independent), "mixture", "of several targets", mixture)
+    inner: Any = mixture.components
+    return Mixture(rebuilt(inner.base_dist, lambda parameter: parameter[..., target]), mixture.weights)

@@ -1,0 +1,181 @@
+"""How good predictions were, as plain data: what a page shows and a program reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from deep_ensembles.report._facts import Vector
+from deep_ensembles.report.wording import number, percent
+from deep_ensembles.tables import Table
+
+# Columns of numbers; None where a row has none.
+Curve = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number for all rows, of the ensemble, of one member alone and of a constant prediction.
+
+    Arguments:
+        name: what it is called.
+        meaning: its definition in a line.
+        better: whether lower or higher is better, or which value is aimed at.
+        ensemble, single, constant: the values; None where there is none.
+        gain: ensemble minus single.
+        gain_error: the standard error of the gain over rows.
+        share: whether it is a share, to be written in per cent.
+    """
+
+    name: str
+    meaning: str
+    better: Literal["lower", "higher"] | float
+    ensemble: float
+    single: float | None = None
+    constant: float | None = None
+    gain: float | None = None
+    gain_error: float | None = None
+    share: bool = False
+
+    def text(self, value: float | None) -> str:
+        """A value of this score as people read it."""
+        return percent(value) if self.share and value is not None else number(value)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A demand, the threshold from which on predictions are trusted to meet it, and what that gives.
+
+    Arguments:
+        wanted: the accuracy, or the mean absolute error, that is demanded.
+        threshold: the least confidence, or the greatest standard deviation, that is trusted.
+        reached: the accuracy, or the mean absolute error, of the rows kept.
+        kept: their share.
+        rows: their number.
+    """
+
+    wanted: float
+    threshold: float
+    reached: float
+    kept: float
+    rows: int
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row worth looking at.
+
+    Arguments:
+        row: its number among all rows, from 0.
+        values: what was predicted and what happened, by name.
+        columns: the cells of the row, by column.
+    """
+
+    row: int
+    values: Mapping[str, float | str | None]
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Outside:
+    """A column with values that training did not see.
+
+    Arguments:
+        column: its name.
+        low, high: the range in training.
+        rows: how many of the rows lie outside.
+        share: their share.
+        examples: some of the values outside, the farthest first.
+    """
+
+    column: str
+    low: float
+    high: float
+    rows: int
+    share: float
+    examples: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How good predictions were, as plain data.
+
+    Arguments:
+        task: whether numbers or classes were predicted.
+        n_rows, n_members: how many.
+        coverage: the share that intervals should hold.
+        about: facts about model and data, by name.
+        labels: the names of the classes; none for numbers.
+        scores: the headline.
+        curves: by name, columns of numbers.
+        stops: what to trust for a wanted accuracy or error, from the easiest demand to the hardest.
+        uncertain, wrong: rows worth looking at.
+        outside: columns with values outside the training range; None where that is not known.
+        verdicts: by curve, a sentence computed from its numbers.
+        summary: for who reads nothing else.
+    """
+
+    task: Literal["numbers", "classes"]
+    n_rows: int
+    n_members: int
+    coverage: float
+    about: Mapping[str, str]
+    labels: Sequence[str]
+    scores: Sequence[Score]
+    curves: Mapping[str, Curve]
+    stops: Sequence[Stop]
+    uncertain: Sequence[Example]
+    wrong: Sequence[Example]
+    outside: Sequence[Outside] | None
+    verdicts: Mapping[str, str]
+    summary: str
+
+    def score(self, name: str) -> Score:
+        """The score of that name."""
+        return next(score for score in self.scores if score.name == name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as JSON knows it; null where a number is infinite."""
+        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        return plain
+
+    def table(self) -> Table:
+        """The scores as a table."""
+        head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
+        rows = [
+            [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), better_text(score)]
+            for score in self.scores
+        ]
+        return Table("Scores", head, rows)
+
+
+def better_text(score: Score) -> str:
+    """Which way a score should go."""
+    return score.better if isinstance(score.better, str) else f"near {score.text(score.better)}"
+
+
+def compared(ours: Vector, single: Vector | None) -> dict[str, float | None]:
+    """The mean over rows of the ensemble and of one member, with the standard error of the difference."""
+    if single is None:
+        return {"ensemble": float(ours.mean())}
+    difference = ours - single
+    # An infinite score has no difference to speak of.
+    known = len(ours) > 1 and bool(np.isfinite(difference).all())
+    error = float(difference.std(ddof=1) / math.sqrt(len(ours))) if known else None
+    gain = float(difference.mean()) if known else None
+    return {"ensemble": float(ours.mean()), "single": float(single.mean()), "gain": gain, "gain_error": error}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,122 @@
+"""Numbers as people read them, and what they say."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+_SPACE = "\u202f"
+
+
+def count(value: int) -> str:
+    """A whole number, thousands apart from five digits on.
+
+    Example:
+        >>> count(4573), count(1000000) == "1\u202f000\u202f000"
+        ('4573', True)
+    """
+    return str(value) if abs(value) < 10_000 else f"{value:,}".replace(",", _SPACE)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number to some significant digits; whole numbers up to ten million keep all of theirs.
+
+    Example:
+        >>> number(0.41237), number(-3.0), number(3217.6), number(1e-7), number(0.0), number(None)
+        ('0.4124', '−3.000', '3218', '1e-07', '0', '–')
+    """
+    if value is None or math.isnan(value):
+        return "–"
+    sign, size = "−" if value < 0 else "", abs(value)
+    if math.isinf(size):
+        return f"{sign}∞"
+    if size == 0:
+        return "0"
+    if 10 ** (digits - 1) <= size < 1e7:
+        return sign + count(round(size))
+    if not 1e-4 <= size < 1e7:
+        return sign + f"{size:.{digits}g}"
+    return sign + f"{size:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share in per cent.
+
+    Example:
+        >>> percent(0.8731) == "87.3\u202f%"
+        True
+    """
+    return f"{100 * share:.{digits}f}{_SPACE}%"
+
+
+def level(share: float) -> str:
+    """A level that someone chose, in per cent with no more digits than it has.
+
+    Example:
+        >>> level(0.9) == "90\u202f%", level(0.999) == "99.9\u202f%"
+        (True, True)
+    """
+    return f"{100 * share:.10g}{_SPACE}%"
+
+
+def cell(value: Any) -> str:
+    """The value of a table's cell, of any type, as short text.
+
+    Example:
+        >>> cell(0.123456), cell(None), cell("x" * 100)[-3:]
+        ('0.1235', '–', 'xx…')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def coverage_verdict(wanted: float, observed: float, n_rows: int) -> str:
+    """Whether intervals hold as many cases as they should, beyond what chance explains.
+
+    Example:
+        >>> print(coverage_verdict(0.9, 0.873, 4000).replace("\u202f", " "))
+        The 90 % intervals hold 87.3 % of the rows: slightly too narrow.
+    """
+    chance = 2 * math.sqrt(wanted * (1 - wanted) / n_rows)
+    difference = observed - wanted
+    if abs(difference) <= chance:
+        judged = f"as promised, within the {100 * chance:.1f} points that chance explains"
+    else:
+        judged = f"{'slightly ' if abs(difference) <= 0.05 else ''}too {'narrow' if difference < 0 else 'wide'}"
+    return f"The {level(wanted)} intervals hold {percent(observed)} of the rows: {judged}."
+
+
+def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
+    """Whether stated confidence is what was reached, beyond what chance explains.
+
+    Example:
+        >>> print(confidence_verdict(0.97, 0.91, 400).replace("\u202f", " "))
+        It says it is right in 97.0 % of the rows and is in 91.0 %: overconfident.
+    """
+    chance = 2 * math.sqrt(max(accuracy * (1 - accuracy), 1 / n_rows) / n_rows)
+    difference = confidence - accuracy
+    slightly = "slightly " if abs(difference) <= 0.03 else ""
+    judged = f"{slightly}{'over' if difference > 0 else 'under'}confident"
+    if abs(difference) <= chance:
+        judged = f"honest, within the {100 * chance:.1f} points that chance explains"
+    return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {judged}."
+
+
+def ratio_verdict(surest: float, least: float, what: str) -> str:
+    """Whether the rows called uncertain were the worse ones.
+
+    Example:
+        >>> ratio_verdict(1.0, 3.0, "error")[:81]
+        'The error of the least sure tenth of the rows is 3.0 times that of the surest ten'
+    """
+    pair = f"{what} of the least sure tenth of the rows"
+    if surest <= 0:
+        judged = "it knows what it does not know" if least > 0 else "nothing to tell apart"
+        return f"The {pair} is {number(least, 3)}, that of the surest tenth is 0: {judged}."
+    ratio = least / surest
+    judged = "it knows what it does not know" if ratio >= 1.5 else "it hardly tells good from bad predictions"
+    return f"The {pair} is {number(ratio, 2)} times that of the surest tenth: {judged}."
