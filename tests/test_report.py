@@ -327,7 +327,7 @@ def test_what_is_wrong_is_said() -> None:
 def test_values_outside_the_training_range() -> None:
     values = np.array([[0.0, 5.0], [2.0, 5.0], [-3.0, 5.0], [9.0, np.nan]])
     (found,) = outside_range(["a", "b"], values, [0.0, 5.0], [1.0, 5.0])
-    assert (found.column, found.rows, found.share, found.examples) == ("a", 3, 0.75, (9.0, -3.0, 2.0))
+    assert (found.column, found.rows, found.share, found.examples) == ("a", 3, 0.75, ("9", "−3", "2"))
 
 
 def test_nasty_names_are_escaped() -> None:

@@ -19,11 +19,11 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 
 from deep_ensembles import reproduce as reproducing
+from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles.datasets import DatasetError
 from deep_ensembles.execution import InProcess, Processes
 from deep_ensembles.experiments import EXPERIMENTS
 from deep_ensembles.experiments._paper import printed, within
-from deep_ensembles.experiments._statistics import over_splits, paired
 from deep_ensembles.records import ARRAYS
 from deep_ensembles.reproduce import reproduce
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -25,7 +26,7 @@ def load(
     head: HeadFunction | None = None,
     device: str | torch.device = "auto",
 ) -> Any:
-    """The model in a folder that `save` wrote: an estimator, or an `Ensemble`.
+    """The model in a folder that `save` wrote: an estimator, a `TableModel`, or an `Ensemble`.
 
     Arguments:
         path: the folder.
@@ -35,17 +36,20 @@ def load(
     """
     config, tensors = read_model(path)
     kind = config.get("kind")
-    if kind != "Ensemble" and kind not in _KINDS:
+    if kind not in ("Ensemble", "TableModel", *_KINDS):
         raise ModelFileError(f"{path} holds a {kind!r}, which this version does not know")
     target = Recipe(device=device).torch_device()
     factory: Any = network
-    if kind != "Ensemble" and network is not None:
+    if kind in _KINDS and network is not None:
         shell = _KINDS[kind](network=network)
         outputs = config["ensemble"]["n_outputs"]
         factory = shell.network_factory(config["fitted"]["n_features_in_"], outputs, n_rows=0)
     ensemble = Ensemble.from_file(config["ensemble"], tensors, factory, head, target)
     if kind == "Ensemble":
         return ensemble
+    if kind == "TableModel":
+        # Loaded now, as it needs pyarrow, which other models do not.
+        return importlib.import_module("deep_ensembles.tabular").TableModel.from_file(config, ensemble)
     model = _KINDS[kind].from_file(config, ensemble)
     given = {"network": network, "head": head}
     return model.set_params(**{name: value for name, value in given.items() if value is not None})

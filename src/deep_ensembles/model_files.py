@@ -32,8 +32,7 @@ class ModelFileError(ValueError):
 def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a model folder; an existing model stands until the new one is complete, anything else is left alone."""
     target = Path(path).resolve()
-    if target.exists() and not _replaceable(target):
-        raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
+    check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     beside.mkdir()
@@ -45,6 +44,12 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
         _swap(beside, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_replaceable(target: Path) -> None:
+    """Raise if a model cannot be written there."""
+    if target.exists() and not _replaceable(target):
+        raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -40,3 +40,21 @@ def training_progress(total: int, verbose: int, start: int, members: int) -> Ite
             bar.update(task, completed=epoch, members=members, score=f"{score:.4f}")
 
         yield report
+
+
+@contextmanager
+def row_progress(total: int | None, verbose: int) -> Iterator[Callable[[int], None]]:
+    """A bar of rows done, told how many more are; nothing if `verbose` is 0 or stderr is piped."""
+    if verbose <= 0 or not sys.stderr.isatty():
+        yield lambda rows: None
+        return
+    columns = (
+        TextColumn("rows"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task("rows", total=total)
+        yield lambda rows: bar.advance(task, rows)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from deep_ensembles._statistics import over_splits
 from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
 from deep_ensembles.experiments._regression import TRAININGS, mixture_of, regression_cell, run_regression, trainings
-from deep_ensembles.experiments._statistics import over_splits
 from deep_ensembles.metrics import interval_coverage
 from deep_ensembles.panels import Figure, Line, Panel, Row
 from deep_ensembles.records import Cell, Record

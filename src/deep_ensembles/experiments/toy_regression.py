@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from deep_ensembles import __version__
+from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles.datasets import card
 from deep_ensembles.datasets.toy_cubic import toy_cubic
 from deep_ensembles.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
 from deep_ensembles.experiments._regression import mixture_of
-from deep_ensembles.experiments._statistics import over_splits, paired
 from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.mixture import Mixture

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles.datasets import card
 from deep_ensembles.datasets.uci import SETS, YEAR
 from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
@@ -19,7 +20,6 @@ from deep_ensembles.experiments._regression import (
     run_regression,
     trainings,
 )
-from deep_ensembles.experiments._statistics import over_splits, paired
 from deep_ensembles.panels import Figure, Panel, Points, Row
 from deep_ensembles.records import Cell, Record
 from deep_ensembles.tables import Table

@@ -87,18 +87,17 @@ class Outside:
 
     Arguments:
         column: its name.
-        low, high: the range in training.
+        seen: what training saw of it, in words.
         rows: how many of the rows lie outside.
         share: their share.
         examples: some of the values outside, the farthest first.
     """
 
     column: str
-    low: float
-    high: float
+    seen: str
     rows: int
     share: float
-    examples: Sequence[float]
+    examples: Sequence[str]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def outside_range(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
 
     Example:
         >>> outside_range(["age"], np.array([[20.0], [99.0]]), [18.0], [65.0])
-        [Outside(column='age', low=18.0, high=65.0, rows=1, share=0.5, examples=(99.0,))]
+        [Outside(column='age', seen='18 to 65', rows=1, share=0.5, examples=('99',))]
     """
     found = []
     for place, name in enumerate(names):
@@ -60,15 +60,16 @@ def outside_range(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
         out = np.flatnonzero(beyond > 0)
         if len(out):
             farthest = out[np.argsort(-beyond[out], kind="stable")]
-            shown = tuple(dict.fromkeys(float(each) for each in column[farthest[:100]].tolist()))[:_EXAMPLES]
-            found.append(Outside(str(name), least, most, len(out), len(out) / len(column), shown))
+            shown = tuple(dict.fromkeys(cell(each) for each in column[farthest[:100]].tolist()))[:_EXAMPLES]
+            seen = f"{cell(least)} to {cell(most)}"
+            found.append(Outside(str(name), seen, len(out), len(out) / len(column), shown))
     return sorted(found, key=lambda each: -each.rows)
 
 
 def _picked(name: str, column: Any, rows: list[int], n_rows: int) -> list[str]:
-    array = np.asarray(column)
+    array = column if hasattr(column, "take") else np.asarray(column)
     require(len(array) == n_rows, "columns", f"{n_rows} values each, one per row", f"{len(array)} of {name!r}")
-    return [cell(value) for value in array[rows].tolist()]
+    return [cell(value) for value in np.asarray(array.take(rows)).tolist()]
 
 
 def _one(values: Any, row: int) -> float | str | None:

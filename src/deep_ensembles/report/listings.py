@@ -160,12 +160,8 @@ def confusion_listing(evaluation: Evaluation) -> Table:
 
 def outside_listing(found: Sequence[Outside]) -> Table:
     """Columns that left the range of training."""
-    rows = [
-        [each.column, f"{number(each.low)} to {number(each.high)}", count(each.rows), percent(each.share),
-         ", ".join(number(value) for value in each.examples)]
-        for each in found
-    ]  # fmt: skip
-    return Table("", ["Column", "Range in training", "Rows outside", "Share", "Farthest values"], rows)
+    rows = [[each.column, each.seen, count(each.rows), percent(each.share), ", ".join(each.examples)] for each in found]
+    return Table("", ["Column", "Seen in training", "Rows outside", "Share", "Examples"], rows)
 
 
 def terms(evaluation: Evaluation) -> dict[str, str]:

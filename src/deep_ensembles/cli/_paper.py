@@ -1,40 +1,17 @@
-"""The command line: parse, call one function, print. Commands load what they need when they run, so help is quick."""
+"""Commands of the paper: its data, its tables and figures; and the demo."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-import deep_ensembles
+from deep_ensembles.cli._talk import listed, module, one_sentence, print_tables
 
-app = typer.Typer(help="Neural networks that say how sure they are.", no_args_is_help=True, add_completion=True)
 data = typer.Typer(help="Data sets: which are known, which are here, and how to get the others.", no_args_is_help=True)
-app.add_typer(data, name="data")
 
 
-def _module(name: str) -> Any:
-    """A part of the package, loaded now; torch alone takes longer than `--help` may."""
-    return importlib.import_module(f"deep_ensembles.{name}")
-
-
-@app.callback(invoke_without_command=True)
-def main(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
-) -> None:
-    """Neural networks that say how sure they are."""
-    if version:
-        print(f"deep-ensembles {deep_ensembles.__version__}")
-        raise typer.Exit
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder for models and picture.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
@@ -43,15 +20,14 @@ def demo(
 
     Example: deep-ensembles demo --out demo
     """
-    with _one_sentence():
-        shown = _module("demo").run_demo(out, seed)
-    _print_tables(shown.tables)
+    with one_sentence():
+        shown = module("demo").run_demo(out, seed)
+    print_tables(shown.tables)
     print(f"picture  {shown.picture}")
     for model in shown.models:
         print(f"model    {model}")
 
 
-@app.command()
 def reproduce(
     name: Annotated[str, typer.Argument(help="The experiment, or `list` to see what there is.")],
     scale: Annotated[str, typer.Option(help="smoke: to see it work; laptop: the real thing; paper: all of it.")] = "laptop",
@@ -69,23 +45,19 @@ def reproduce(
     Examples: deep-ensembles reproduce list; deep-ensembles reproduce uci-regression --only yacht --methods ML-1,ML-5
     """
     if name == "list":
-        experiments = _module("experiments").EXPERIMENTS.values()
+        experiments = module("experiments").EXPERIMENTS.values()
         rows = [(each.name.replace("_", "-"), each.makes, *(each.takes[scale] for scale in ("smoke", "laptop", "paper")))
                 for each in experiments]  # fmt: skip
-        _print_tables([_module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows)])
+        print_tables([module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows)])
         return
-    with _one_sentence():
-        names = {"only": _listed(only), "methods": _listed(methods), "networks": _listed(networks)}
-        execution = _module("execution").Processes(jobs) if cluster is None else _module("execution.ray").Ray(cluster)
+    with one_sentence():
+        names = {"only": listed(only), "methods": listed(methods), "networks": listed(networks)}
+        execution = module("execution").Processes(jobs) if cluster is None else module("execution.ray").Ray(cluster)
         how = {"scale": scale, "force": force, "out": out, "seed": seed, "execution": execution}
-        found = _module("reproduce").reproduce(name, **names, **how)
+        found = module("reproduce").reproduce(name, **names, **how)
     print(found.text)
     for file in found.files:
         print(f"wrote  {file}")
-
-
-def _listed(text: str | None) -> list[str] | None:
-    return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
 
 
 @data.command("list")
@@ -94,10 +66,10 @@ def data_list() -> None:
 
     Example: deep-ensembles data list
     """
-    datasets = _module("datasets")
+    datasets = module("datasets")
     home = datasets.data_home()
     columns = ("name", "rows", "features", "splits", "here", "where")
-    _print_tables([_module("tables").Table("", columns, [_about(card, home) for card in datasets.cards()])])
+    print_tables([module("tables").Table("", columns, [_about(card, home) for card in datasets.cards()])])
     print(f"data home  {home}")
 
 
@@ -109,8 +81,8 @@ def data_fetch(
 
     Example: deep-ensembles data fetch concrete yacht
     """
-    with _one_sentence():
-        datasets, fetching = _module("datasets"), _module("datasets._fetch")
+    with one_sentence():
+        datasets, fetching = module("datasets"), module("datasets._fetch")
         home, wanted = datasets.data_home(), [datasets.card(name) for name in names]
         for card in wanted:
             print(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")
@@ -123,20 +95,8 @@ def _about(card: Any, home: Path) -> tuple[str, ...]:
     return card.name, str(card.rows), features, str(card.splits), here, where
 
 
-def _print_tables(tables: Iterable[Any]) -> None:
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-    for table in tables:
-        console.print(table.rich())
-
-
-@contextmanager
-def _one_sentence() -> Iterator[None]:
-    """What the user can mend is said in one sentence, with exit code 1."""
-    try:
-        yield
-    except (ImportError, OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt as error:
-        print("stopped; the same command goes on where it was", file=sys.stderr)
-        raise typer.Exit(130) from error
+def add_to(app: typer.Typer) -> None:
+    """Give the application these commands."""
+    app.command()(reproduce)
+    app.command()(demo)
+    app.add_typer(data, name="data")

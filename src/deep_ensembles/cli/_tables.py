@@ -1,0 +1,228 @@
+"""Commands for tables: fit, predict, evaluate, compare."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deep_ensembles.cli._talk import listed, module, one_sentence, print_tables, say
+
+Data = Annotated[list[Path], typer.Argument(help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
+MaybeData = Annotated[list[Path] | None, typer.Argument(help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
+Model = Annotated[Path, typer.Argument(help="A model folder that `deep-ensembles fit` wrote.")]
+Target = Annotated[str | None, typer.Option(help="The column to predict.")]
+Task = Annotated[str | None, typer.Option(help="regression or classification; found out by default.")]
+Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between them.")]
+Kinds = Annotated[str | None, typer.Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
+Weights = Annotated[str | None, typer.Option(help="A column of weights of rows.")]
+Group = Annotated[str | None, typer.Option(help="A column; rows of a group are held out together.")]
+Time = Annotated[str | None, typer.Option(help="A column; the latest rows are held out.")]
+Members = Annotated[int | None, typer.Option(min=2, help="How many networks. (5 by default)")]
+TimeLimit = Annotated[float | None, typer.Option(min=0, help="Seconds for training.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model. (0 by default)")]
+Config = Annotated[Path | None, typer.Option(help="A file of settings; what `fit` prints will do.")]
+Coverage = Annotated[float, typer.Option(min=0, max=1, help="The share of cases that intervals should hold.")]
+Errors = Annotated[str, typer.Option(help="Values that cannot be read: refuse, or take as missing.")]
+Recalibration = Annotated[
+    str | None,
+    typer.Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, nothing else.")]
+
+
+def fit(
+    data: MaybeData = None,
+    target: Target = None,
+    out: Annotated[Path | None, typer.Option(help="The model folder to write.")] = None,
+    task: Task = None,
+    drop: Drop = None,
+    kinds: Kinds = None,
+    weights: Weights = None,
+    group: Group = None,
+    time: Time = None,
+    members: Members = None,
+    holdout: Annotated[float | None, typer.Option(min=0, max=0.9, help="Share of rows held out. (0.2 by default)")] = None,
+    recalibration: Annotated[
+        str | None, typer.Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(min=0, help="Adversarial training: 0.01 in the paper. (0 by default)")
+    ] = None,
+    max_epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the rows at most. (200 by default)")] = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    config: Config = None,
+    report: Annotated[Path | None, typer.Option(help="Also write a page about the held-out rows.")] = None,
+) -> None:
+    """Learn to predict a column of a table, and say how sure predictions are. Stopped, the same command goes on.
+
+    Rows are held out to judge and to recalibrate the model; what is printed of it is about rows it never saw.
+
+    Examples:
+
+      deep-ensembles fit houses.csv --target price --out houses-model
+
+      deep-ensembles fit visits/ --target returns --group patient --time-limit 60 --out visits-model
+    """
+    with one_sentence():
+        tabular = module("tabular")
+        given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
+                 "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
+                 "epsilon": epsilon, "max_epochs": max_epochs, "time_limit": time_limit, "seed": seed}  # fmt: skip
+        settings, data, out = _settings(given, config, data, out)
+        model_files, checkpoint = module("model_files"), module("checkpoint")
+        model_files.check_replaceable(out)
+        state = checkpoint.Checkpoint(out.with_name(f".{out.name}.checkpoint"), every_seconds=30)
+        found = tabular.fit_table(data, settings, say=say, checkpoint=state, verbose=1)
+        found.model.save(out)
+        Path(state.path).unlink(missing_ok=True)
+        say(tabular.scores_table(found.evaluation, f"Scores of the {found.evaluation.n_rows} rows held out"))
+        say(found.evaluation.summary)
+        if report is not None:
+            module("report.page").Report(found.evaluation, f"{settings.target}: rows held out").save(report)
+            say(f"wrote  {report}")
+        say(f"wrote  {out}\n\n{settings.text()}")
+
+
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The file to write: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")],
+    coverage: Coverage = 0.9,
+    quantiles: Annotated[str | None, typer.Option(help="Levels with commas between them, each a column: 0.1,0.5.")] = None,
+    abstain_below: Annotated[float | None, typer.Option(help="Mark rows of less confidence for a person (classes).")] = None,
+    abstain_above: Annotated[float | None, typer.Option(help="Mark rows of larger std for a person (numbers).")] = None,
+    keep: Annotated[str | None, typer.Option(help="Columns to carry over, with commas between them.")] = None,
+    errors: Errors = "refuse",
+) -> None:
+    """Predict the rows of a table, in order, with how sure each prediction is.
+
+    For numbers: mean, std, aleatoric_std (noise), epistemic_std (what networks disagree about), lower, upper. For classes:
+    label, confidence, entropy, disagreement, p_<class>.
+
+    Examples:
+
+      deep-ensembles predict houses-model new.csv --out predictions.csv --keep id
+
+      deep-ensembles predict visits-model new.parquet --out p.parquet --abstain-below 0.8
+    """
+    with one_sentence():
+        tabular = module("tabular")
+        levels = tuple(_numbers("quantiles", quantiles))
+        asked = {"coverage": coverage, "quantiles": levels, "abstain_below": abstain_below, "abstain_above": abstain_above,
+                 "keep": tuple(listed(keep) or ()), "errors": errors}  # fmt: skip
+        found = tabular.predict_table(_table_model(model), data, out, verbose=1, **asked)
+        if found.ignored:
+            shown = ", ".join(found.ignored[:10]) + (", …" if len(found.ignored) > 10 else "")
+            print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
+        marked = "" if found.abstained is None else f", {found.abstained} of them for a person"
+        say(f"wrote  {out}  ({found.rows} rows{marked})")
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    report: Annotated[Path | None, typer.Option(help="The page to write, as in report.html.")] = None,
+    coverage: Coverage = 0.9,
+    errors: Errors = "refuse",
+    as_json: Json = False,
+) -> None:
+    """Judge predictions for rows whose outcome is known, and write a page to look at and send on.
+
+    Examples:
+
+      deep-ensembles evaluate houses-model sold.csv --report report.html
+
+      deep-ensembles evaluate houses-model sold.csv --json
+    """
+    with one_sentence():
+        tabular = module("tabular")
+        found = tabular.evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
+        if report is not None:
+            found.save(report)
+        if as_json:
+            print(json.dumps(found.evaluation.as_dict(), allow_nan=False, indent=1))
+            return
+        say(tabular.scores_table(found.evaluation, f"Scores of {found.evaluation.n_rows} rows"))
+        say(found.evaluation.summary)
+        if report is not None:
+            say(f"wrote  {report}")
+
+
+def compare(
+    data: MaybeData = None,
+    target: Target = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
+    task: Task = None,
+    drop: Drop = None,
+    kinds: Kinds = None,
+    weights: Weights = None,
+    group: Group = None,
+    time: Time = None,
+    members: Members = None,
+    time_limit: TimeLimit = None,
+    seed: Seed = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a deep ensemble with one network, MC-dropout and an MSE ensemble on your table, by cross-validation.
+
+    Differences are paired by fold; p is of a test that allows for folds that share training rows.
+
+    Example: deep-ensembles compare houses.csv --target price
+    """
+    with one_sentence():
+        given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
+                 "group": group, "time": time, "members": members, "time_limit": time_limit, "seed": seed}  # fmt: skip
+        settings, data, _ = _settings(given, config, data, Path("unused"))
+        quiet = (lambda what: None) if as_json else say
+        found = module("tabular").compare_table(data, settings, folds, say=quiet, verbose=1)
+        if as_json:
+            print(json.dumps(found.as_dict(), indent=1))
+        else:
+            print_tables(found.tables())
+
+
+def _settings(given: dict[str, Any], config: Path | None, data: Any, out: Path | None) -> tuple[Any, Any, Path]:
+    """Settings of the command line over those of a file."""
+    tabular = module("tabular")
+    known = {} if config is None else tabular.read_settings(config)
+    known |= {name: value for name, value in given.items() if value is not None}
+    for name, value in (("DATA", data), ("--target", known.get("target")), ("--out", out)):
+        if not value:
+            raise typer.BadParameter(f"{name} is needed")
+    assert out is not None
+    return tabular.TableSettings(**known), data, out
+
+
+def _table_model(path: Path) -> Any:
+    model = module("loading").load(path)
+    if not isinstance(model, module("tabular").TableModel):
+        raise ValueError(f"{path} holds a {type(model).__name__}, no model of a table; fit one with `deep-ensembles fit`")
+    return model
+
+
+def _pairs(text: str | None) -> dict[str, str] | None:
+    if text is None:
+        return None
+    parts = [each.rpartition("=") for each in listed(text) or []]
+    if any(not name or not kind for name, _, kind in parts):
+        raise ValueError(f"`kinds` must be like zip=category,id=drop, got {text!r}")
+    return {name.strip(): kind.strip() for name, _, kind in parts}
+
+
+def _numbers(name: str, text: str | None) -> list[float]:
+    try:
+        return [float(each) for each in listed(text) or []]
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be numbers with commas between them, got {text!r}") from error
+
+
+def add_to(app: typer.Typer) -> None:
+    """Give the application these commands."""
+    for command in (fit, predict, evaluate, compare):
+        app.command()(command)

@@ -1,0 +1,22 @@
+"""From a table in a file to a model and back to a table; needs the extra `tables`."""
+
+from deep_ensembles.tabular._compare import Comparison, compare_table
+from deep_ensembles.tabular._evaluate import evaluate_table
+from deep_ensembles.tabular._fit import FittedTable, fit_table, scores_table
+from deep_ensembles.tabular._model import TableModel
+from deep_ensembles.tabular._predict import Predicted, predict_table
+from deep_ensembles.tabular._settings import TableSettings, read_settings
+
+__all__ = [
+    "Comparison",
+    "FittedTable",
+    "Predicted",
+    "TableModel",
+    "TableSettings",
+    "compare_table",
+    "evaluate_table",
+    "fit_table",
+    "predict_table",
+    "read_settings",
+    "scores_table",
+]

@@ -1,0 +1,222 @@
+"""A table → a model, with scores of rows that no network has seen."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deep_ensembles import recalibration
+from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.networks import mlp
+from deep_ensembles.perturbations import FastGradientSign
+from deep_ensembles.recalibration import Conformal, FitRecalibration, Recalibration, Temperature, VarianceScaling, choose
+from deep_ensembles.report.evaluate import Batch, evaluate, first_member
+from deep_ensembles.report.evaluation import Evaluation
+from deep_ensembles.runs import ComplementaryFolds
+from deep_ensembles.table_files import TableError
+from deep_ensembles.table_schema import understand
+from deep_ensembles.tables import Table
+from deep_ensembles.tabular._data import LEAST_ROWS, Say, TableData, read_data, split_rows
+from deep_ensembles.tabular._model import TableModel
+from deep_ensembles.tabular._settings import TableSettings
+
+_CROSS_FITS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTable:
+    """What fitting a table gives.
+
+    Arguments:
+        model: to save.
+        evaluation: of rows that no network has seen.
+    """
+
+    model: TableModel
+    evaluation: Evaluation
+
+
+def fit_table(
+    data: Any, settings: TableSettings, *, say: Say = print, checkpoint: Checkpoint | None = None, verbose: int = 0
+) -> FittedTable:
+    """Learn to predict a column of a table from the others.
+
+    Some rows are held out, by which predictions are judged and recalibrated. Each member holds out a fold of the others, to
+    know when to stop.
+
+    Arguments:
+        data: a file, several, or a folder of parts: CSV and its relatives, or Parquet.
+        settings: see `TableSettings`.
+        say: is told what was understood, found and left out.
+        checkpoint: where to keep the state of training.
+        verbose: 1 for a progress bar on a terminal.
+    """
+    read = read_data(data, settings, say)
+    train_rows, held_rows = split_rows(read, settings)
+    train = read.select(train_rows)
+    schema = understand(
+        train, settings.target, drop=[*settings.drop, *settings.roles], kinds=settings.kinds, decimal=read.decimal
+    )
+    if not schema.columns:
+        raise TableError("no column is left to predict from: " + "; ".join(f"`{a}`: {b}" for a, b in schema.dropped))
+    say(schema.table())
+    say(_used(read, train_rows, held_rows, settings))
+    inputs = schema.encode(train)
+    groups = None if read.groups is None else read.groups[train_rows]
+    ensemble = _trained(inputs, read, train_rows, settings, groups=groups, checkpoint=checkpoint, verbose=verbose)
+    if len(held_rows):
+        judged, target = ensemble.mixture(schema.encode(read.select(held_rows))), read.y[held_rows]
+    else:
+        judged, target = ensemble.out_of_fold(inputs), read.y[train_rows]
+    fit = fit_named(settings.recalibration, bool(read.target.classes), len(target))
+    recalibrated = dataclasses.replace(ensemble, recalibration=fit(judged, target))
+    model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
+    evaluation = _held_out(judged, target, fit, model)
+    say(f"recalibration: {in_words(recalibrated.recalibration)}")
+    scores = {score.name: score.ensemble for score in evaluation.scores}
+    facts = {**model.facts, "held_out_scores": scores}
+    return FittedTable(dataclasses.replace(model, facts=facts), evaluation)
+
+
+def _used(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> str:
+    how = "chosen at random"
+    if settings.time is not None:
+        how = f"the latest by `{settings.time}`"
+    elif settings.group is not None:
+        how = f"whole groups of `{settings.group}`"
+    if not len(held):
+        return f"{len(train)} rows are used; each is judged by the networks that hold it out"
+    return f"{len(read)} rows are used: {len(train)} to train on, {len(held)} held out for scores and recalibration ({how})"
+
+
+def network_outputs(read: TableData) -> int:
+    """Raw outputs that a network needs."""
+    return len(read.target.classes) or 2
+
+
+def batch_size(n_rows: int, settings: TableSettings) -> int:
+    """Rows per step: so that an epoch of any table takes some hundred steps, but no fewer rows than 32 or more than 512."""
+    wanted = 2 ** int(np.clip(np.round(np.log2(max(1, n_rows) / 100)), 5, 9))
+    return settings.batch_size or wanted
+
+
+def recipe(n_rows: int, settings: TableSettings) -> dict[str, Any]:
+    """The settings of training that `fit` and `compare` share."""
+    return {
+        "max_epochs": settings.max_epochs,
+        "batch_size": batch_size(n_rows, settings),
+        "learning_rate": settings.learning_rate,
+        "patience": settings.patience,
+        "time_limit": settings.time_limit,
+        "random_state": settings.seed,
+    }
+
+
+def _trained(
+    inputs: NDArray[np.float32],
+    read: TableData,
+    rows: NDArray[np.int64],
+    settings: TableSettings,
+    *,
+    groups: NDArray[np.int64] | None,
+    checkpoint: Checkpoint | None,
+    verbose: int,
+) -> Ensemble:
+    n_folds = min(5, settings.members, len(rows) if groups is None else len(np.unique(groups)))
+    if n_folds < 2:
+        raise TableError(f"`{settings.group}` has only one group left to train on, and members must hold some out")
+    return fit_ensemble(
+        partial(mlp, inputs.shape[1], network_outputs(read), settings.hidden_sizes),
+        inputs,
+        read.y[rows],
+        n_members=settings.members,
+        sample_weight=None if read.weights is None else read.weights[rows],
+        perturbation=FastGradientSign(settings.epsilon) if settings.epsilon else None,
+        early_stopping=True,
+        folds=ComplementaryFolds(n_folds, groups),
+        checkpoint=checkpoint,
+        verbose=verbose,
+        **recipe(len(rows), settings),
+    )
+
+
+def fit_named(name: str, classes: bool, n_rows: int) -> FitRecalibration:
+    """The function that fits a recalibration of that name; none for too few rows."""
+    if name == "none" or (name == "auto" and n_rows < LEAST_ROWS):
+        return lambda distribution, target: None
+    if name == "auto":
+        return choose
+    wrong = ("variance_scaling", "isotonic") if classes else ("temperature",)
+    if name in wrong:
+        raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
+                         f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
+    fit: FitRecalibration = getattr(recalibration, name)
+    return fit
+
+
+def in_words(fitted: Recalibration | None) -> str:
+    """What a recalibration does, for people."""
+    if fitted is None:
+        return "none, as held-out rows ask for none"
+    if isinstance(fitted, VarianceScaling):
+        return f"variance scaling; held-out rows ask for spreads {fitted.factor:.3g} times as wide"
+    if isinstance(fitted, Temperature):
+        return f"temperature {fitted.temperature:.3g}; above 1 makes probabilities less sure"
+    if isinstance(fitted, Conformal):
+        return f"conformal; intervals hold as often as they say, by {len(fitted.scores)} held-out rows"
+    return "isotonic; predicted levels are replaced by those that held-out rows showed"
+
+
+def _held_out(judged: Mixture, target: NDArray[Any], fit: FitRecalibration, model: TableModel) -> Evaluation:
+    """Scores of rows that neither networks nor the recalibration they are judged with have seen."""
+    return evaluate(
+        _cross_fitted(judged, torch.from_numpy(target), fit),
+        constant=model.constant,
+        labels=[str(label) for label in model.target.classes] or None,
+    )
+
+
+def _cross_fitted(judged: Mixture, target: torch.Tensor, fit: FitRecalibration) -> Iterator[Batch]:
+    """Every part recalibrated by what the other parts say."""
+    n = len(target)
+    part = torch.arange(n) % _CROSS_FITS
+    several = judged.n_members > 1
+    for number in range(_CROSS_FITS if n >= 4 * LEAST_ROWS else 1):
+        own = part == number if n >= 4 * LEAST_ROWS else torch.ones(n, dtype=torch.bool)
+        fitted = fit(judged[~own], target[~own]) if bool((~own).any()) else None
+        mixture = judged[own]
+        single = first_member(mixture) if several else None
+        yield Batch(mixture if fitted is None else fitted(mixture), target[own], single)
+
+
+def scores_table(evaluation: Evaluation, title: str) -> Table:
+    """Scores beside those of one network and of a constant, each with its meaning."""
+    rows = [
+        [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), score.meaning]
+        for score in evaluation.scores
+    ]
+    return Table(title, ["score", "ensemble", "one network", "constant", "meaning"], rows)
+
+
+def _facts(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> dict[str, Any]:
+    y = read.y[train]
+    if read.target.classes:
+        shares = np.bincount(y.astype(np.int64), minlength=len(read.target.classes)) / len(y)
+        constant: dict[str, Any] = {"shares": shares.tolist()}
+    else:
+        constant = {"mean": float(y.mean()), "std": float(y.std()) or 1.0}
+    return {
+        "rows": {"trained": len(train), "held_out": len(held)},
+        "constant": constant,
+        "settings": dataclasses.asdict(settings),
+    }

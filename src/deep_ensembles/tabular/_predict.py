@@ -1,0 +1,190 @@
+"""A model and a table → a table of predictions, some rows at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa
+from deep_ensembles._checks import check_number, require
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.progress import row_progress
+from deep_ensembles.recalibration import Conformal, Prediction
+from deep_ensembles.table_files import TableError, open_table, writing
+from deep_ensembles.tabular._model import TableModel
+
+BATCH_ROWS = 65536
+Columns = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a table of predictions should hold.
+
+    Arguments:
+        coverage: the share of rows that intervals should hold.
+        quantiles: levels, each a column.
+        abstain_below: mark rows whose confidence is less, to hand them to a person; for classes.
+        abstain_above: mark rows whose standard deviation is more; for numbers.
+        keep: columns of the table to carry over.
+        errors: `refuse` values that cannot be read, or take them as `missing`.
+    """
+
+    coverage: float = 0.9
+    quantiles: tuple[float, ...] = ()
+    abstain_below: float | None = None
+    abstain_above: float | None = None
+    keep: tuple[str, ...] = ()
+    errors: str = "refuse"
+
+    def __post_init__(self) -> None:
+        check_number("coverage", self.coverage, low=0, high=1, above=True, below=True)
+        for level in self.quantiles:
+            check_number("quantiles", level, low=0, high=1, above=True, below=True)
+        require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What predicting a table gave.
+
+    Arguments:
+        rows: how many.
+        abstained: how many are marked for a person; None where that was not asked.
+        ignored: columns that the model does not know.
+    """
+
+    rows: int
+    abstained: int | None
+    ignored: Sequence[str]
+
+
+def predict_table(model: TableModel, data: Any, out: str | os.PathLike[str], *, verbose: int = 0, **asked: Any) -> Predicted:
+    """Predict all rows of a table in order, and write them to a file that takes its place when it is whole.
+
+    Arguments:
+        model: made by `fit_table`.
+        data: a file, several, or a folder of parts.
+        out: a file that ends in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
+        asked: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`; see `Asked`.
+    """
+    wishes = Asked(**asked)
+    _check_abstention(model, wishes)
+    files = open_table(data)
+    _check_names(model, files.names, wishes)
+    wanted = list(dict.fromkeys([*model.schema.names, *wishes.keep]))
+    rows, abstained = 0, 0
+    with writing(out) as table, row_progress(files.n_rows, verbose) as advance, torch.inference_mode():
+        for batch in files.batches(wanted, BATCH_ROWS):
+            columns = _predicted(model, batch, rows + 1, wishes)
+            if "abstain" in columns:
+                abstained += int(columns["abstain"].sum())
+            kept = {name: batch.column(name) for name in wishes.keep}
+            table.write(pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()}))
+            rows += batch.num_rows
+            advance(batch.num_rows)
+        if rows == 0:
+            nothing = pa.table({name: pa.array([], pa.string()) for name in wanted}).to_batches() or [_empty(wanted)]
+            table.write(pa.record_batch({k: _array(v) for k, v in _predicted(model, nothing[0], 1, wishes).items()}))
+    asked_to = wishes.abstain_below is not None or wishes.abstain_above is not None
+    ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *wishes.keep)]
+    return Predicted(rows, abstained if asked_to else None, ignored)
+
+
+def _empty(names: Sequence[str]) -> pa.RecordBatch:
+    return pa.record_batch({name: pa.array([], pa.string()) for name in names})
+
+
+def _check_abstention(model: TableModel, asked: Asked) -> None:
+    if model.target.classes and asked.abstain_above is not None:
+        raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
+    if not model.target.classes and asked.abstain_below is not None:
+        raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
+    if model.target.classes and asked.quantiles:
+        raise TableError("the model predicts classes, which have no quantiles")
+
+
+def _check_names(model: TableModel, names: Sequence[str], asked: Asked) -> None:
+    model.schema.check(names)
+    if lacking := [name for name in asked.keep if name not in names]:
+        raise TableError(f"the table has no column `{lacking[0]}` to keep; it has {', '.join(names[:20])}")
+    made = column_names(model, asked)
+    if clash := [name for name in asked.keep if name in made]:
+        raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
+
+
+def column_names(model: TableModel, asked: Asked) -> list[str]:
+    """The columns of predictions, in order."""
+    abstain = ["abstain"] if asked.abstain_below is not None or asked.abstain_above is not None else []
+    if model.target.classes:
+        sets = ["label_set"] if isinstance(model.ensemble.recalibration, Conformal) else []
+        return ["label", "confidence", "entropy", "disagreement", *(f"p_{c}" for c in model.target.classes), *sets, *abstain]
+    quantiles = [_quantile_name(level) for level in asked.quantiles]
+    return ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upper", *quantiles, *abstain]
+
+
+def _quantile_name(level: float) -> str:
+    return f"q{level:g}"
+
+
+def _predicted(model: TableModel, batch: pa.RecordBatch, first_row: int, asked: Asked) -> Columns:
+    mixture = model.ensemble.mixture(model.schema.encode(batch, asked.errors, first_row))
+    fitted = model.ensemble.recalibration
+    if model.target.classes:
+        prediction = mixture if fitted is None else fitted(mixture)
+        assert isinstance(prediction, Mixture)
+        return _class_columns(model, prediction, asked)
+    return _number_columns(mixture, mixture if fitted is None else fitted(mixture), fitted, asked)
+
+
+def _number_columns(mixture: Mixture, prediction: Prediction, fitted: Any, asked: Asked) -> Columns:
+    # Conformal is about intervals: its distribution is too rough for moments.
+    smooth = mixture if isinstance(fitted, Conformal) else prediction
+    tail = (1 - asked.coverage) / 2
+    levels = [tail, 1 - tail, *asked.quantiles]
+    ends = [prediction.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels]
+    columns = {
+        "mean": smooth.mean,
+        "std": smooth.stddev,
+        "aleatoric_std": smooth.aleatoric.sqrt(),
+        "epistemic_std": smooth.epistemic.sqrt(),
+        "lower": ends[0],
+        "upper": ends[1],
+        **{_quantile_name(level): end for level, end in zip(asked.quantiles, ends[2:], strict=True)},
+    }
+    found: Columns = {name: each.numpy() for name, each in columns.items()}
+    if asked.abstain_above is not None:
+        found["abstain"] = found["std"] > asked.abstain_above
+    return found
+
+
+def _class_columns(model: TableModel, mixture: Mixture, asked: Asked) -> Columns:
+    shares = mixture.probs.double()
+    probabilities = (shares / shares.sum(-1, keepdim=True)).numpy()
+    labels = pa.array(list(model.target.classes))
+    best = probabilities.argmax(1)
+    found: Columns = {
+        "label": labels.take(pa.array(best)),
+        "confidence": probabilities[np.arange(len(best)), best],
+        "entropy": mixture.entropy().numpy(),
+        "disagreement": mixture.disagreement.numpy(),
+        **{f"p_{name}": probabilities[:, place] for place, name in enumerate(model.target.classes)},
+    }
+    fitted = model.ensemble.recalibration
+    if isinstance(fitted, Conformal):
+        inside = fitted.prediction_set(mixture, asked.coverage).numpy()
+        names = np.array([str(each) for each in model.target.classes])
+        found["label_set"] = pa.array(["|".join(names[row]) for row in inside])
+    if asked.abstain_below is not None:
+        found["abstain"] = found["confidence"] < asked.abstain_below
+    return found
+
+
+def _array(values: NDArray[Any] | pa.Array) -> pa.Array:
+    return values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
