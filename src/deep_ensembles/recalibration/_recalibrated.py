@@ -17,13 +17,14 @@ from torch.distributions.constraints import Constraint
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration._moments import mapped_moments
 
 Vector = NDArray[np.float64]
 # About every member: so many points in all, to 40 standard deviations, closer together in the middle.
 _POINTS, _REACH = 512, math.asinh(40.0)
 _CHUNK_ELEMENTS = 4_000_000
-# So many levels and rows at once are solved exactly rather than integrated.
-_FEW_LEVELS, _ROWS = 128, 512
+# Maps of so many levels are smooth enough for a shorter way to moments.
+_FEW_LEVELS = 128
 
 
 class Recalibrated(Distribution):
@@ -146,8 +147,7 @@ class Recalibrated(Distribution):
     def _moments(self) -> tuple[Tensor, Tensor]:
         centre = self.mixture.mean
         if isinstance(self.mixture.components, Normal) and len(self.before) <= _FEW_LEVELS and centre.dim() == 1:
-            rows = [slice(i, i + _ROWS) for i in range(0, max(1, len(centre)), _ROWS)]
-            first, second = torch.cat([_partial_moments(self[own]) for own in rows], dim=1)
+            first, second = mapped_moments(self.mixture, self.before, self.after)
             return centre + first, second - first.square()
         shift, square = self._expectation(lambda value: torch.stack([value - centre, (value - centre).square()]))
         return centre + shift, square - shift.square()
@@ -164,27 +164,6 @@ class Recalibrated(Distribution):
         along = values.dim() - levels.dim()
         middles = (values.narrow(along, 1, len(points) - 1) + values.narrow(along, 0, len(points) - 1)) / 2
         return (middles * levels.diff(dim=0)).sum(along)
-
-
-def _partial_moments(prediction: Recalibrated) -> Tensor:
-    r"""First and second moment about the mixture's mean, `[2, row]`, of normals: exact, piece by piece of the map.
-
-    On a piece of slope s the moments are s times the mixture's between two of its quantiles a, and with
-    $z = (a - \mu)/\sigma$ they are, below a, $\mu\Phi(z) - \sigma\varphi(z)$ and
-    $(\mu^2 + \sigma^2)\Phi(z) - \sigma(\mu + a)\varphi(z)$.
-    """
-    mixture = prediction.mixture
-    means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
-    before, after = (mixture.weights.new_tensor(each) for each in (prediction.before, prediction.after))
-    ends = mixture.icdf(before[1:-1, None]) - mixture.mean  # [level, row]
-    z = (ends.unsqueeze(1) - means) / scales  # [level, member, row]
-    below, density = torch.special.ndtr(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
-    first = means * below - scales * density
-    second = (means.square() + scales.square()) * below - scales * (means + ends.unsqueeze(1)) * density
-    whole = torch.stack([means, means.square() + scales.square()]).unsqueeze(1)  # [moment, 1, member, row]
-    parts = torch.cat([torch.zeros_like(whole), torch.stack([first, second]), whole], dim=1)
-    averaged = (parts * mixture.weights.unsqueeze(-1)).sum(2)  # [moment, level, row]
-    return (averaged.diff(dim=1) * (after.diff() / before.diff()).unsqueeze(-1)).sum(1)
 
 
 def check_levels(before: Sequence[float], after: Sequence[float]) -> None:
