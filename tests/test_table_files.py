@@ -252,7 +252,7 @@ tables = st.integers(1, 4).flatmap(
 
 
 @given(values=tables, batch_rows=st.integers(1, 4), separator=st.sampled_from(",;\t|"))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 def test_what_python_writes_is_read_in_any_batches(tmp_path, values, batch_rows, separator):
     names = [f"c{place}" for place in range(len(values[0]))]
     buffer = io.StringIO(newline="")
@@ -266,7 +266,7 @@ def test_what_python_writes_is_read_in_any_batches(tmp_path, values, batch_rows,
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
 @given(values=st.lists(st.tuples(texts, st.integers(-(2**53), 2**53)), min_size=1, max_size=6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
 def test_what_is_written_is_read(tmp_path, ending, values):
     path = tmp_path / f"table{ending}"
     with writing(path) as table:

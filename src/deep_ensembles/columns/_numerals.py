@@ -78,5 +78,5 @@ def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
 
 def is_padded(text: pa.Array) -> bool:
     """Whether any text is a whole number with leading zeros, so that the texts are codes."""
-    text = text.filter(pc.starts_with(text, "0"))
+    text = text.filter(pc.and_(pc.starts_with(text, "0"), pc.invert(pc.starts_with(text, "0."))))
     return bool(pc.any(pc.match_substring_regex(text, r"^0\d+$")).as_py())
