@@ -101,6 +101,13 @@ def test_a_row_longer_than_a_block(tmp_path):
     assert rows(made(tmp_path / "table.csv", content))[3]["a"] == long
 
 
+def test_a_header_longer_than_the_head_that_is_looked_at(tmp_path):
+    names = [f"a rather long name of the column with the number {place}" for place in range(30_000)]
+    table = open_table(made(tmp_path / "table.csv", ";".join(names) + "\n" + ";".join(["1,5"] * 30_000)))
+    assert table.names == tuple(names)
+    assert next(table.batches(names[-1:])).to_pylist() == [{names[-1]: "1,5"}]
+
+
 def test_names_are_made_whole_and_different(tmp_path):
     table = open_table(made(tmp_path / "table.csv", "x,x,, x ,x_2\n1,2,3,4,5\n"))
     assert table.names == ("x", "x_3", "column_3", "x_4", "x_2")

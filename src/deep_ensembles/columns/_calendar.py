@@ -19,6 +19,8 @@ _DAYS = (
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
 PATTERNS = (ISO, *(day + time for day in _DAYS for time in _TIMES))
 _SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
+_LETTERS = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%b": "Mon", "%a": "Day", "%H": "hh", "%I": "hh", "%M": "mm",
+            "%S": "ss", "%p": "AM/PM"}  # fmt: skip
 _LOOKS_LIKE = r"^(\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}|[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4})"
 
 
@@ -76,6 +78,18 @@ def instants(values: pa.Array) -> NDArray[np.float64]:
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
     whole = values.cast(pa.int64())
     return whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / per_second
+
+
+def spelled(pattern: str) -> str:
+    """A pattern as people write it.
+
+    Example:
+        >>> spelled("%d/%m/%Y %H:%M")
+        'DD/MM/YYYY hh:mm'
+    """
+    for sign, letters in _LETTERS.items():
+        pattern = pattern.replace(sign, letters)
+    return pattern
 
 
 def date_pattern(texts: pa.Array, readable: float) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
-from deep_ensembles.columns._calendar import ISO, date_pattern, instants, seconds
+from deep_ensembles.columns._calendar import ISO, date_pattern, instants, seconds, spelled
 from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
 from deep_ensembles.columns._spread import middle_and_scale, moderate
 from deep_ensembles.columns._values import is_date, plain, text
@@ -68,7 +68,7 @@ class Date(Column):
         if bad.any() and self.pattern != ISO:
             standard = seconds(texts, ISO)[0]
             read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
-        check_readable(self.name, f"date ({self.pattern})", texts, bad, errors, first_row)
+        check_readable(self.name, f"date ({spelled(self.pattern)})", texts, bad, errors, first_row)
         return read
 
     def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -88,7 +88,7 @@ class Date(Column):
 
     def in_words(self) -> str:
         first, last = (str(np.datetime64(int(end), "s")).replace("T00:00:00", "") for end in (self.low, self.high))
-        written = "" if self.pattern == ISO else f", written {self.pattern}"
+        written = "" if self.pattern == ISO else f", written {spelled(self.pattern)}"
         return f"date, {first} to {last}{written}{missing_words(self.missing)}"
 
 
@@ -103,7 +103,7 @@ def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
 
     Example:
         >>> date("born", pa.array(["31.12.1999", "1.1.2000"])).in_words()
-        'date, 1999-12-31 to 2000-01-01, written %d.%m.%Y'
+        'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
     """
     values = plain(values)
     pattern = ISO

@@ -63,7 +63,7 @@ class Number(Column):
         texts = text(values)
         read, bad = numbers(texts, self.decimal)
         if self.words and bad.any():
-            bad &= ~np.isin(texts.to_numpy(zero_copy_only=False).astype(object), self.words)
+            bad &= ~flags(pc.is_in(texts, value_set=pa.array(self.words, texts.type)))
         check_readable(self.name, "number", texts, bad, errors, first_row)
         return read
 

@@ -47,7 +47,7 @@ def judged(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa.Arra
     if is_text(kind):
         quick = plain_numbers(values)
         if quick is not None and not is_padded(values) and not _are_flags(quick):
-            return *_kind_of_numbers(name, quick), pa.array(quick, from_pandas=True)
+            return *_kind_of_numbers(name, quick), pa.array(quick, mask=np.isnan(quick))
         return *_kind_of_text(name, values, decimal), values
     if is_number(kind):
         return *_kind_of_numbers(name, floats(values)), values
