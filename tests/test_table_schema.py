@@ -64,12 +64,14 @@ MIXED = pa.table(
         (["1", "2", "?", "-", "None", "NULL"], "number"),
         (["1", "2", "3"] * 40 + ["error"], "number"),
         ([3, 4, 3, 4], "number"),
-        ([datetime.time(10), datetime.time(11)], "number"),
+        ([datetime.timedelta(10), datetime.timedelta(11)], "number"),
         (["00123", "45678", "00123"], "category"),
         (["555-1234", "555-9999"], "category"),
         (["1.2.3", "1.2.4"], "category"),
         (["10.0.0.1", "10.0.0.2"], "category"),
-        (["10:30", "11:45"], "category"),
+        (["10:30", "9:45", "23:59"], "date"),
+        (["10:30 AM", "9:45 PM"], "date"),
+        ([datetime.time(10), datetime.time(11)], "date"),
         (["a", None], "category"),
         (["1", "2", "x"], "category"),
         (repeated("New York", "Los Angeles"), "category"),
@@ -157,6 +159,30 @@ def schema():
 def test_neither_order_of_columns_nor_batches_matter(schema, order, size):
     parts = [schema.encode(batch) for batch in MIXED.select(order).to_batches(max_chunksize=size)]
     np.testing.assert_array_equal(np.concatenate(parts), schema.encode(MIXED))
+
+
+CELLS = st.one_of(
+    st.sampled_from(
+        ["", "NA", "1", "0", "2.5", "1,5", "1.234", "yes", "no", "007", "2020-01-31", "31/01/2020", "01/02/03", "a b c"]
+    ),
+    st.floats().map(str),
+    st.dates().map(str),
+    st.datetimes().map(str),
+    st.integers().map(str),
+    st.text(max_size=5),
+    st.none(),
+)
+
+
+@given(cells=st.lists(CELLS, min_size=1, max_size=30), repeats=st.integers(1, 3))
+@settings(deadline=None, max_examples=150)
+def test_training_rows_are_readable_and_inside_whatever_they_hold(cells, repeats):
+    table = pa.table({"a": pa.array(cells * repeats, pa.string()), "b": np.arange(len(cells) * repeats) / 2})
+    schema = understand(table, kinds={"b": "number"})
+    inputs, outside = schema.encode_with_outside(table)
+    assert np.isfinite(inputs).all()
+    assert not outside.any()
+    assert schema_from(json.loads(json.dumps(schema.data(), allow_nan=False))) == schema
 
 
 def test_the_same_rows_from_text_and_from_parquet(tmp_path):
@@ -354,6 +380,28 @@ class TestDates:
         assert np.abs(december[1:] - january[1:]).max() < 0.6
         hours = date("d", pa.array(["2020-01-01 23:59:00", "2020-01-01 00:00:00"]))
         assert hours.parts == ("hour",)
+
+    def test_words_of_training_are_missing_ever_after(self):
+        column = date("d", pa.array([*(f"{1 + day % 28}.1.2020" for day in range(99)), "soon"]))
+        assert (column.missing, column.words) == (1, ("soon",))
+        assert column.encode(pa.array(["soon"]))[0].tolist() == [0.0, 0.0, 0.0, 1.0]
+        with pytest.raises(UnreadableValue, match="'late' in row 2"):
+            column.encode(pa.array(["soon", "late"]))
+
+    def test_times_of_day(self):
+        column = date("t", pa.array(["10:30", "18:00", "9:15"]))
+        assert column.parts == ("hour",)
+        assert column.in_words() == "date, 09:15:00 to 18:00:00, written hh:mm"
+        expected = column.encode(pa.array(["10:30"]))
+        for other in (pa.array(["10:30:00"]), pa.array([datetime.time(10, 30)]), pa.array([37800], pa.time32("s"))):
+            np.testing.assert_array_equal(column.encode(other), expected)
+        typed = date("t", pa.array([datetime.time(10, 30), datetime.time(12)]))
+        assert typed.read(pa.array(["10:30", "12:00:00"])).tolist() == [typed.low, typed.high]
+
+    def test_other_ways_to_write_a_date_are_read_in_training_as_later(self):
+        column = date("d", pa.array([*(f"{1 + day}.1.2020" for day in range(28)), "9999-12-31"]))
+        assert (column.pattern, column.missing) == ("%d.%m.%Y", 0)
+        assert not column.outside(pa.array(["9999-12-31"])).any()
 
     def test_impossible_days_are_no_dates(self):
         column = date("d", pa.array(["2020-01-01", "2020-06-01"]))

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
+from deep_ensembles.columns._column import Column, check_readable, enough, missing_words, not_among, words_among
 from deep_ensembles.columns._numerals import decimal_mark, numbers, plain_numbers
 from deep_ensembles.columns._spread import middle_and_scale, moderate
 from deep_ensembles.columns._values import flags, floats, is_number, is_text, plain, text
 
-READABLE = 0.98
-_MOST_WORDS = 50
+READABLE = 0.9
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,7 @@ class Number(Column):
             return quick
         texts = text(values)
         read, bad = numbers(texts, self.decimal)
-        if self.words and bad.any():
-            bad &= ~flags(pc.is_in(texts, value_set=pa.array(self.words, texts.type)))
-        check_readable(self.name, "number", texts, bad, errors, first_row)
+        check_readable(self.name, "number", texts, not_among(texts, bad, self.words), errors, first_row)
         return read
 
     def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -87,7 +84,7 @@ class Number(Column):
 def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> Number:
     """A column of numbers as its values show it.
 
-    Text may have a few values that are no numbers, up to 2 %; they are taken as missing, and kept by name.
+    Text may have some values that are no numbers, up to a tenth; they are taken as missing, and kept by name.
 
     Arguments:
         name: of the column.
@@ -109,7 +106,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
         read, decimal, bad = written(texts, decimal)
         few = bad.sum() <= (1 - READABLE) * (len(texts) - texts.null_count)
         check_readable(name, "number", texts, bad, "missing" if few else "refuse", 1)
-        words = tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
+        words = words_among(texts, bad)
     known = read[~np.isnan(read)]
     if not len(known):
         raise ValueError(f"column `{name}` has no number in it; leave it out")
