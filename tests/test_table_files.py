@@ -271,6 +271,29 @@ def test_what_python_writes_is_read_in_any_batches(tmp_path, values, batch_rows,
     assert [[row[name] for name in names] for batch in batches for row in batch.to_pylist()] == values
 
 
+PIECES = st.sampled_from(
+    [b'"', b",", b"\n", b"\r", b";", b"\x00", b"\xff", b"\xe9", b" ", b"a", b"1", b"1,2\n", b'"x\ny",3\n']
+)
+
+
+@given(content=st.lists(PIECES, max_size=12).map(b"".join), start=st.sampled_from([b"a,b\n1,2\n", b"\xff\xfea\x00", b""]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_are_a_table_or_a_clear_error(tmp_path, content, start):
+    path = made(tmp_path / "table.csv", start + content)
+    complaint = None
+    try:
+        table = open_table(path)
+        whole = table.read()
+    except TableError as error:
+        complaint = str(error)
+    if complaint is not None:
+        assert complaint.startswith(str(path))
+        return
+    assert whole.column_names == list(table.names)
+    assert len(set(table.names)) == len(table.names) > 0
+    assert sum(batch.num_rows for batch in table.batches(batch_rows=1)) == whole.num_rows
+
+
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
 @given(values=st.lists(st.tuples(texts, st.integers(-(2**53), 2**53)), min_size=1, max_size=6))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)

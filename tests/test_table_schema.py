@@ -161,20 +161,41 @@ def test_neither_order_of_columns_nor_batches_matter(schema, order, size):
     np.testing.assert_array_equal(np.concatenate(parts), schema.encode(MIXED))
 
 
-CELLS = st.one_of(
-    st.sampled_from(
-        ["", "NA", "1", "0", "2.5", "1,5", "1.234", "yes", "no", "007", "2020-01-31", "31/01/2020", "01/02/03", "a b c"]
-    ),
-    st.floats().map(str),
+ODD = [
+    "",
+    "NA",
+    "?",
+    "error",
+    "inf",
+    "2020-13-45",
+    "99/99/9999",
+    "1e999",
+    "9999-12-31",
+    "1.000.000",
+    "1,000,000",
+    "007",
+    "yes",
+    None,
+]
+CELLS = [
+    st.integers().map(str),
+    st.floats(allow_nan=False).map(repr),
+    st.floats(-1e9, 1e9).map("{:,.2f}".format),
     st.dates().map(str),
     st.datetimes().map(str),
-    st.integers().map(str),
+    st.dates(datetime.date(1000, 1, 1)).map(lambda day: f"{day.day}/{day.month}/{day.year:04}"),
+    st.times().map(lambda time: time.strftime("%H:%M")),
+    st.sampled_from(["red", "green", "blue"]),
+    st.sampled_from(["Yes", "no"]),
     st.text(max_size=5),
-    st.none(),
-)
+]
+COLUMNS = st.tuples(
+    st.sampled_from(CELLS).flatmap(lambda cell: st.lists(cell, min_size=1, max_size=50)),
+    st.lists(st.sampled_from(ODD), max_size=3),
+).map(lambda parts: parts[0] + parts[1])
 
 
-@given(cells=st.lists(CELLS, min_size=1, max_size=30), repeats=st.integers(1, 3))
+@given(cells=COLUMNS, repeats=st.integers(1, 3))
 @settings(deadline=None, max_examples=150)
 def test_training_rows_are_readable_and_inside_whatever_they_hold(cells, repeats):
     table = pa.table({"a": pa.array(cells * repeats, pa.string()), "b": np.arange(len(cells) * repeats) / 2})
@@ -279,7 +300,9 @@ class TestNumbers:
 
     def test_infinite_values_are_missing(self):
         column = number("x", pa.array(["1", "inf", "3", "-Infinity"]))
-        assert (column.missing, column.low, column.high) == (2, 1.0, 3.0)
+        assert (column.missing, column.infinite, column.low, column.high) == (2, 2, 1.0, 3.0)
+        assert column.in_words() == "number, 1 to 3, 2 missing (2 infinite among them)"
+        assert column == number("x", pa.array([1.0, np.inf, 3.0, -np.inf]))
         assert column.encode(pa.array([float("inf")])).tolist() == [[0.0, 1.0]]
 
     def test_the_decimal_mark_is_that_of_the_column(self):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, check_readable, enough, missing_words, not_among, words_among
-from deep_ensembles.columns._numerals import decimal_mark, numbers, plain_numbers
+from deep_ensembles.columns._numerals import count_endless, decimal_mark, numbers, plain_numbers
 from deep_ensembles.columns._spread import middle_and_scale, moderate
 from deep_ensembles.columns._values import flags, floats, is_number, is_text, plain, text
 
@@ -32,6 +32,7 @@ class Number(Column):
         marked: whether an input marks missing values.
         decimal: the decimal mark of numbers in text.
         words: texts that training took as missing values.
+        infinite: how many of the missing were infinite numbers.
 
     Example:
         >>> column = number("age", pa.array(["20", "30", "n/a", "40"]))
@@ -48,6 +49,7 @@ class Number(Column):
     marked: bool = False
     decimal: str = "."
     words: tuple[str, ...] = ()
+    infinite: int = 0
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -77,8 +79,9 @@ class Number(Column):
 
     def in_words(self) -> str:
         mark = ", decimal comma" if self.decimal == "," else ""
-        words = f" ({', '.join(map(repr, self.words[:3]))} among them)" if self.words else ""
-        return f"number, {self.low:.6g} to {self.high:.6g}{mark}{missing_words(self.missing)}{words}"
+        special = [*map(repr, self.words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
+        among = f" ({', '.join(special)} among them)" if special else ""
+        return f"number, {self.low:.6g} to {self.high:.6g}{mark}{missing_words(self.missing)}{among}"
 
 
 def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> Number:
@@ -113,7 +116,9 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
     missing = len(read) - len(known)
     middle, scale = middle_and_scale(known)
     marked = enough(missing, len(read))
-    return Number(name, float(known.min()), float(known.max()), middle, scale, missing, marked, decimal, words)
+    infinite = count_endless(values) if missing > values.null_count else 0
+    ends = float(known.min()), float(known.max())
+    return Number(name, *ends, middle, scale, missing, marked, decimal, words, infinite)
 
 
 def written(texts: pa.Array, tie: str = ".") -> tuple[NDArray[np.float64], str, NDArray[np.bool_]]:
