@@ -493,6 +493,15 @@ class TestTargets:
         with pytest.raises(TableError, match=message):
             understand_target("y", pa.array(values, pa.string()) if not values else pa.array(values))
 
+    def test_dates_and_lists_are_no_classes_even_if_asked(self):
+        for values, message in [
+            ([datetime.date(2020, 1, 1)], "`y` holds dates"),
+            ([[1], [2]], "`y` holds values of type list"),
+        ]:
+            for task in ("classification", "regression"):
+                with pytest.raises(TableError, match=message):
+                    understand_target("y", pa.array(values), task)
+
     def test_lonely_classes_are_told(self):
         assert understand_target("y", pa.array(["a", "a", "b"]))[0].notes == ("only one row of `y` is b",)
 
