@@ -101,6 +101,13 @@ def test_a_row_longer_than_a_block(tmp_path):
     assert rows(made(tmp_path / "table.csv", content))[3]["a"] == long
 
 
+def test_a_header_longer_than_the_head_that_is_looked_at(tmp_path):
+    names = [f"a rather long name of the column with the number {place}" for place in range(30_000)]
+    table = open_table(made(tmp_path / "table.csv", ";".join(names) + "\n" + ";".join(["1,5"] * 30_000)))
+    assert table.names == tuple(names)
+    assert next(table.batches(names[-1:])).to_pylist() == [{names[-1]: "1,5"}]
+
+
 def test_names_are_made_whole_and_different(tmp_path):
     table = open_table(made(tmp_path / "table.csv", "x,x,, x ,x_2\n1,2,3,4,5\n"))
     assert table.names == ("x", "x_3", "column_3", "x_4", "x_2")
@@ -252,7 +259,7 @@ tables = st.integers(1, 4).flatmap(
 
 
 @given(values=tables, batch_rows=st.integers(1, 4), separator=st.sampled_from(",;\t|"))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 def test_what_python_writes_is_read_in_any_batches(tmp_path, values, batch_rows, separator):
     names = [f"c{place}" for place in range(len(values[0]))]
     buffer = io.StringIO(newline="")
@@ -264,9 +271,32 @@ def test_what_python_writes_is_read_in_any_batches(tmp_path, values, batch_rows,
     assert [[row[name] for name in names] for batch in batches for row in batch.to_pylist()] == values
 
 
+PIECES = st.sampled_from(
+    [b'"', b",", b"\n", b"\r", b";", b"\x00", b"\xff", b"\xe9", b" ", b"a", b"1", b"1,2\n", b'"x\ny",3\n']
+)
+
+
+@given(content=st.lists(PIECES, max_size=12).map(b"".join), start=st.sampled_from([b"a,b\n1,2\n", b"\xff\xfea\x00", b""]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_any_bytes_are_a_table_or_a_clear_error(tmp_path, content, start):
+    path = made(tmp_path / "table.csv", start + content)
+    complaint = None
+    try:
+        table = open_table(path)
+        whole = table.read()
+    except TableError as error:
+        complaint = str(error)
+    if complaint is not None:
+        assert complaint.startswith(str(path))
+        return
+    assert whole.column_names == list(table.names)
+    assert len(set(table.names)) == len(table.names) > 0
+    assert sum(batch.num_rows for batch in table.batches(batch_rows=1)) == whole.num_rows
+
+
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz", ".parquet"])
 @given(values=st.lists(st.tuples(texts, st.integers(-(2**53), 2**53)), min_size=1, max_size=6))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=20)
 def test_what_is_written_is_read(tmp_path, ending, values):
     path = tmp_path / f"table{ending}"
     with writing(path) as table:

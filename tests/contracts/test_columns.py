@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from _found import found, is_exported
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_ensembles import columns
@@ -103,6 +103,7 @@ def test_text_and_types_are_read_alike(fit):
 
 @every_fit
 @given(values=st.lists(st.one_of(st.none(), st.text(max_size=8), st.sampled_from(ANYTHING)), max_size=12))
+@settings(deadline=None, max_examples=40)
 def test_anything_becomes_finite_inputs(fit, values):
     """Where the unreadable is taken as missing."""
     column = fit("c", typed(fit))
@@ -114,6 +115,7 @@ def test_anything_becomes_finite_inputs(fit, values):
 
 @every_fit
 @given(place=st.integers(0, 24))
+@settings(deadline=None, max_examples=20)
 def test_rows_do_not_depend_on_each_other(fit, place):
     column = fit("c", typed(fit))
     parts = [column.encode(part) for part in (typed(fit)[:place], typed(fit)[place:])]

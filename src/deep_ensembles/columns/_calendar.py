@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._values import flags, nulls
+from deep_ensembles.columns._values import flags, floats, nulls
 
 ISO = "ISO"
-_YEAR_1000 = -30610224000.0
+_YEAR_1000, _YEAR_1900 = -30610224000.0, -2208988800.0
 _ZONE = r"\d[Tt ]?\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
 _DAYS = (
     *("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d"),
@@ -17,9 +17,26 @@ _DAYS = (
     *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y"),
 )
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
-PATTERNS = (ISO, *(day + time for day in _DAYS for time in _TIMES))
+CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
+PATTERNS = (ISO, *CLOCKS, *(day + time for day in _DAYS for time in _TIMES))
 _SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
-_LOOKS_LIKE = r"^(\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}|[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4})"
+_LETTERS = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%b": "Mon", "%a": "Day", "%H": "hh", "%I": "hh", "%M": "mm",
+            "%S": "ss", "%p": "AM/PM"}  # fmt: skip
+_NUMERIC, _NAMED = (
+    r"\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}",
+    r"[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4}",
+)
+_LOOKS_LIKE = rf"^({_NUMERIC}|{_NAMED}|\d{{1,2}}:\d\d)"
+
+
+def readable_seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """As `seconds`, where texts that are not of the pattern may be ISO dates, or clocks with or without seconds."""
+    read, bad = seconds(texts, pattern)
+    for other in CLOCKS if pattern in CLOCKS else (ISO,):
+        if bad.any() and other != pattern:
+            standard = seconds(texts, other)[0]
+            read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
+    return read, bad
 
 
 def seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -58,8 +75,8 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
         return instants(texts.cast(kind))
     except pa.ArrowInvalid:
         levels = texts.dictionary_encode()
-        known = np.array([_one(each, kind) for each in levels.dictionary] or [np.nan])
-        return known[levels.indices.fill_null(-1).to_numpy()] if len(levels.dictionary) else np.full(len(texts), np.nan)
+        known = np.array([*(_one(each, kind) for each in levels.dictionary), np.nan])
+        return known[levels.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
 
 
 def _one(text: pa.Scalar, kind: pa.DataType) -> float:
@@ -70,12 +87,26 @@ def _one(text: pa.Scalar, kind: pa.DataType) -> float:
 
 
 def instants(values: pa.Array) -> NDArray[np.float64]:
-    """Dates and timestamps as seconds since 1970, NaN where missing."""
+    """Dates and timestamps as seconds since 1970, NaN where missing; times of day are of the first day of 1900."""
+    if pa.types.is_time(values.type):
+        return floats(values) + _YEAR_1900
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s" if pa.types.is_date32(values.type) else "ms"))
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
     whole = values.cast(pa.int64())
     return whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / per_second
+
+
+def spelled(pattern: str) -> str:
+    """A pattern as people write it.
+
+    Example:
+        >>> spelled("%d/%m/%Y %H:%M")
+        'DD/MM/YYYY hh:mm'
+    """
+    for sign, letters in _LETTERS.items():
+        pattern = pattern.replace(sign, letters)
+    return pattern
 
 
 def date_pattern(texts: pa.Array, readable: float) -> str | None:

@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa
+from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
+from deep_ensembles.columns._values import flags
+
+_MOST_WORDS = 50
 
 
 class UnreadableValue(ValueError):
@@ -79,6 +82,18 @@ def check_readable(column: str, kind: str, text: pa.Array, bad: NDArray[np.bool_
     if errors == "refuse" and bad.any():
         place = int(np.argmax(bad))
         raise UnreadableValue(column, text[place].as_py(), first_row + place, kind)
+
+
+def words_among(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
+    """The different texts that are bad, up to a number."""
+    return tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
+
+
+def not_among(texts: pa.Array, bad: NDArray[np.bool_], words: tuple[str, ...]) -> NDArray[np.bool_]:
+    """Those bad texts that are none of the words."""
+    if not words or not bad.any():
+        return bad
+    return bad & ~flags(pc.is_in(texts, value_set=pa.array(words, texts.type)))
 
 
 def enough(count: int, rows: int) -> bool:

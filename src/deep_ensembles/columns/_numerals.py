@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._values import flags, floats
+from deep_ensembles.columns._values import flags, floats, is_text
 
 _SIGNS = "$€£¥₹"
 _GROUPS = {".": ",\\s'’_", ",": ".\\s'’_"}
-_ENDLESS = r"(?i)^[+-]?inf(inity)?$"
+_ENDLESS = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 
 
 def _pattern(decimal: str) -> str:
@@ -76,7 +76,19 @@ def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
         return None
 
 
+def count_endless(values: pa.Array) -> int:
+    """How many values, numbers or text, are infinite.
+
+    Example:
+        >>> count_endless(pa.array(["1", "-inf"])), count_endless(pa.array([float("inf"), None]))
+        (1, 1)
+    """
+    if is_text(values.type):
+        return int(flags(pc.match_substring_regex(values, _ENDLESS)).sum())
+    return int(flags(pc.is_inf(values)).sum()) if pa.types.is_floating(values.type) else 0
+
+
 def is_padded(text: pa.Array) -> bool:
     """Whether any text is a whole number with leading zeros, so that the texts are codes."""
-    text = text.filter(pc.starts_with(text, "0"))
+    text = text.filter(pc.and_(pc.starts_with(text, "0"), pc.invert(pc.starts_with(text, "0."))))
     return bool(pc.any(pc.match_substring_regex(text, r"^0\d+$")).as_py())

@@ -42,10 +42,11 @@ def moderate(values: NDArray[np.float64], middle: float, scale: float, ends: tup
     """
     with np.errstate(over="ignore"):
         low, high = ((end - middle) / scale for end in ends)
-        inputs = (values - middle) / scale
+        inputs = values - middle
+        inputs /= scale
     if max(abs(low), abs(high)) > HEAVY:
         low, high = float(np.arcsinh(low)), float(np.arcsinh(high))
-        inputs = np.arcsinh(inputs)
+        np.arcsinh(inputs, out=inputs)
     low, high = max(low, -_LARGEST), min(high, _LARGEST)
     np.clip(inputs, 2 * low - high, 2 * high - low, out=inputs)
     np.copyto(inputs, 0, where=np.isnan(inputs))

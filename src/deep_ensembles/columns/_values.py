@@ -38,16 +38,11 @@ def is_text(kind: Any) -> bool:
 
 def is_number(kind: Any) -> bool:
     types = pa.types
-    return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or is_span(kind)
-
-
-def is_span(kind: Any) -> bool:
-    """Times of day and durations, which are numbers of seconds."""
-    return pa.types.is_time(kind) or pa.types.is_duration(kind)
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_duration(kind)
 
 
 def is_date(kind: Any) -> bool:
-    return pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind)
 
 
 def text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -88,7 +83,7 @@ def floats(values: pa.Array) -> NDArray[np.float64]:
         [1.0, nan]
     """
     kind = values.type
-    if is_span(kind):
+    if pa.types.is_time(kind) or pa.types.is_duration(kind):
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
         return floats(values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())) / per_second
     read = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Dates and times."""
+"""Dates, with or without a time, and times of day."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
-from deep_ensembles.columns._calendar import ISO, date_pattern, instants, seconds
-from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
+from deep_ensembles.columns._calendar import CLOCKS, ISO, date_pattern, instants, readable_seconds, spelled
+from deep_ensembles.columns._column import Column, check_readable, enough, missing_words, not_among, words_among
 from deep_ensembles.columns._spread import middle_and_scale, moderate
 from deep_ensembles.columns._values import is_date, plain, text
 
-READABLE = 0.98
+READABLE = 0.9
 _DAY = 86400
 _PARTS = ("month", "weekday", "hour")
 
@@ -22,8 +22,8 @@ _PARTS = ("month", "weekday", "hour")
 class Date(Column):
     r"""How long ago, in units of its spread, and the parts that come round: $\sin$ and $\cos$ of month, weekday and hour.
 
-    Clocks are UTC. Missing values are at the middle and 0 in every round part, with an input that marks them where
-    training had enough of them.
+    Clocks are UTC, and times of day are dates without a day. Missing values are at the middle and 0 in every round part,
+    with an input that marks them where training had enough of them.
 
     Arguments:
         name: of the column.
@@ -35,6 +35,7 @@ class Date(Column):
         parts: those of month, weekday and hour that varied.
         missing: how many training values were missing.
         marked: whether an input marks missing values.
+        words: texts that training took as missing values.
 
     Example:
         >>> column = date("day", pa.array(["2020-01-01", "2020-01-02", "2020-01-03"]))
@@ -53,6 +54,7 @@ class Date(Column):
     parts: tuple[str, ...] = ()
     missing: int = 0
     marked: bool = False
+    words: tuple[str, ...] = ()
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -64,11 +66,9 @@ class Date(Column):
         if is_date(values.type):
             return instants(values)
         texts = text(values)
-        read, bad = seconds(texts, self.pattern)
-        if bad.any() and self.pattern != ISO:
-            standard = seconds(texts, ISO)[0]
-            read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
-        check_readable(self.name, f"date ({self.pattern})", texts, bad, errors, first_row)
+        read, bad = readable_seconds(texts, self.pattern)
+        bad = not_among(texts, bad, self.words)
+        check_readable(self.name, f"date ({spelled(self.pattern)})", texts, bad, errors, first_row)
         return read
 
     def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -87,15 +87,20 @@ class Date(Column):
         return outside if self.missing else outside | np.isnan(read)
 
     def in_words(self) -> str:
-        first, last = (str(np.datetime64(int(end), "s")).replace("T00:00:00", "") for end in (self.low, self.high))
-        written = "" if self.pattern == ISO else f", written {self.pattern}"
+        first, last = (_shown(end) for end in (self.low, self.high))
+        written = "" if self.pattern == ISO else f", written {spelled(self.pattern)}"
         return f"date, {first} to {last}{written}{missing_words(self.missing)}"
+
+
+def _shown(end: float) -> str:
+    return str(np.datetime64(int(end), "s")).removesuffix("T00:00:00").removeprefix("1900-01-01T")
 
 
 def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
     """A column of dates as its values show it.
 
-    Text may have a few values that are no dates, up to 2 %; they are taken as missing.
+    Text may have some values that are no dates, up to a tenth of the different ones; they are taken as missing, and kept
+    by name.
 
     Arguments:
         name: of the column.
@@ -103,25 +108,28 @@ def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
 
     Example:
         >>> date("born", pa.array(["31.12.1999", "1.1.2000"])).in_words()
-        'date, 1999-12-31 to 2000-01-01, written %d.%m.%Y'
+        'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
     """
     values = plain(values)
     pattern = ISO
+    words: tuple[str, ...] = ()
     if is_date(values.type):
         read = instants(values)
+        pattern = CLOCKS[0] if pa.types.is_time(values.type) else ISO
     else:
         texts = text(values)
-        found = date_pattern(texts, READABLE)
+        found = date_pattern(texts.unique(), READABLE)
         pattern = found or ISO
-        read, bad = seconds(texts, pattern)
+        read, bad = readable_seconds(texts, pattern)
         check_readable(name, "date", texts, bad, "missing" if found else "refuse", 1)
+        words = words_among(texts, bad)
     known = read[~np.isnan(read)]
     if not len(known):
         raise ValueError(f"column `{name}` has no date in it; leave it out")
     missing = len(read) - len(known)
     parts = tuple(part for part in _PARTS if len(np.unique(round_part(known, part))) > 1)
     ends = float(known.min()), float(known.max())
-    return Date(name, pattern, *ends, *middle_and_scale(known), parts, missing, enough(missing, len(read)))
+    return Date(name, pattern, *ends, *middle_and_scale(known), parts, missing, enough(missing, len(read)), words)
 
 
 def round_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
-from deep_ensembles.columns._numerals import decimal_mark, numbers, plain_numbers
+from deep_ensembles.columns._column import Column, check_readable, enough, missing_words, not_among, words_among
+from deep_ensembles.columns._numerals import count_endless, decimal_mark, numbers, plain_numbers
 from deep_ensembles.columns._spread import middle_and_scale, moderate
 from deep_ensembles.columns._values import flags, floats, is_number, is_text, plain, text
 
-READABLE = 0.98
-_MOST_WORDS = 50
+READABLE = 0.9
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,7 @@ class Number(Column):
         marked: whether an input marks missing values.
         decimal: the decimal mark of numbers in text.
         words: texts that training took as missing values.
+        infinite: how many of the missing were infinite numbers.
 
     Example:
         >>> column = number("age", pa.array(["20", "30", "n/a", "40"]))
@@ -49,6 +49,7 @@ class Number(Column):
     marked: bool = False
     decimal: str = "."
     words: tuple[str, ...] = ()
+    infinite: int = 0
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -62,9 +63,7 @@ class Number(Column):
             return quick
         texts = text(values)
         read, bad = numbers(texts, self.decimal)
-        if self.words and bad.any():
-            bad &= ~np.isin(texts.to_numpy(zero_copy_only=False).astype(object), self.words)
-        check_readable(self.name, "number", texts, bad, errors, first_row)
+        check_readable(self.name, "number", texts, not_among(texts, bad, self.words), errors, first_row)
         return read
 
     def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -80,14 +79,15 @@ class Number(Column):
 
     def in_words(self) -> str:
         mark = ", decimal comma" if self.decimal == "," else ""
-        words = f" ({', '.join(map(repr, self.words[:3]))} among them)" if self.words else ""
-        return f"number, {self.low:.6g} to {self.high:.6g}{mark}{missing_words(self.missing)}{words}"
+        special = [*map(repr, self.words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
+        among = f" ({', '.join(special)} among them)" if special else ""
+        return f"number, {self.low:.6g} to {self.high:.6g}{mark}{missing_words(self.missing)}{among}"
 
 
 def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> Number:
     """A column of numbers as its values show it.
 
-    Text may have a few values that are no numbers, up to 2 %; they are taken as missing, and kept by name.
+    Text may have some values that are no numbers, up to a tenth; they are taken as missing, and kept by name.
 
     Arguments:
         name: of the column.
@@ -109,14 +109,16 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
         read, decimal, bad = written(texts, decimal)
         few = bad.sum() <= (1 - READABLE) * (len(texts) - texts.null_count)
         check_readable(name, "number", texts, bad, "missing" if few else "refuse", 1)
-        words = tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
+        words = words_among(texts, bad)
     known = read[~np.isnan(read)]
     if not len(known):
         raise ValueError(f"column `{name}` has no number in it; leave it out")
     missing = len(read) - len(known)
     middle, scale = middle_and_scale(known)
     marked = enough(missing, len(read))
-    return Number(name, float(known.min()), float(known.max()), middle, scale, missing, marked, decimal, words)
+    infinite = count_endless(values) if missing > values.null_count else 0
+    ends = float(known.min()), float(known.max())
+    return Number(name, *ends, middle, scale, missing, marked, decimal, words, infinite)
 
 
 def written(texts: pa.Array, tie: str = ".") -> tuple[NDArray[np.float64], str, NDArray[np.bool_]]:

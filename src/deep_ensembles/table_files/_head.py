@@ -52,6 +52,8 @@ def read_head(path: Path) -> Head:
     with open_bytes(path, compression) as stream:
         try:
             raw = stream.read(_HEAD)
+            if b"\n" not in raw and b"\r" not in raw:
+                raw += stream.read(64 * _HEAD)
         except OSError as error:
             raise TableError(f"{path} cannot be unpacked ({error}); is it complete?") from error
     encoding = _encoding(path, raw)
@@ -65,7 +67,7 @@ def read_head(path: Path) -> Head:
     told = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
     if told:
         text, skipped = text[6:], skipped + 1
-    rows_are_whole = len(raw) < _HEAD
+    rows_are_whole = len(raw) < _HEAD or raw.endswith(b"\n")
     separator = told or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
     header = next(_rows(text, separator, rows_are_whole), ())
     names = tuple(decode(name.encode("latin-1")) if eight_bit else name for name in header)

@@ -13,7 +13,7 @@ from deep_ensembles.table_files._head import Head, TableError, decode, open_text
 from deep_ensembles.table_files._names import check_header, unique_names
 
 _BLOCK, _BLOCK_PER_COLUMN = 1 << 23, 1 << 14
-_LARGEST_BLOCK = 1 << 30
+_LARGEST_BLOCK = 1 << 28
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class TextFile:
                 done += batch.num_rows
         except pa.ArrowInvalid as error:
             if "straddling" in str(error) and size < _LARGEST_BLOCK:
-                yield from self._blocks(columns, size * 8, done, raw)
+                yield from self._blocks(columns, min(8 * size, _LARGEST_BLOCK), done, raw)
             elif "UTF8" in str(error) and not raw:
                 yield from self._blocks(columns, size, done, raw=True)
             else:

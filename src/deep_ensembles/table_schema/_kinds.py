@@ -40,14 +40,14 @@ def kind_of(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -
 
 
 def judged(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa.Array]:
-    """As `kind_of`, and the values: as numbers, if it was found on the way that they are plainly written ones."""
+    """As `kind_of`, and the values: as numbers, if it was found on the way that all are plainly written ones."""
     kind = values.type
     if values.null_count == len(values):
         return DROP, "it has no values", values
     if is_text(kind):
         quick = plain_numbers(values)
         if quick is not None and not is_padded(values) and not _are_flags(quick):
-            return *_kind_of_numbers(name, quick), pa.array(quick, from_pandas=True)
+            return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
         return *_kind_of_text(name, values, decimal), values
     if is_number(kind):
         return *_kind_of_numbers(name, floats(values)), values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -117,12 +118,6 @@ def schema_from(data: Mapping[str, Any]) -> Schema:
     return Schema(tuple(column_from(each) for each in data["columns"]), dropped)
 
 
-@dataclass
-class _Sorted:
-    columns: list[Column] = field(default_factory=list)
-    dropped: list[tuple[str, str]] = field(default_factory=list)
-
-
 def understand(
     table: pa.Table,
     target: str | None = None,
@@ -146,19 +141,22 @@ def understand(
     """
     kinds = dict(kinds or {})
     _check_asked(table.column_names, target, drop, kinds)
-    found = _Sorted()
-    for name in table.column_names:
-        if name == target:
-            continue
+    names = [name for name in table.column_names if name != target]
+
+    def fitted(name: str) -> Column | str:
         kind, reason, values = _kind(name, table[name], drop, kinds, decimal)
         if kind == DROP:
-            found.dropped.append((name, reason))
-        else:
-            found.columns.append(number(name, values, decimal) if kind == "number" else FITS[kind](name, values))
-    if not found.columns:
-        reasons = "; ".join(f"`{name}`: {reason}" for name, reason in found.dropped[:5])
+            return reason
+        return number(name, values, decimal) if kind == "number" else FITS[kind](name, values)
+
+    with ThreadPoolExecutor() as pool:
+        found = dict(zip(names, pool.map(fitted, names), strict=True))
+    columns = tuple(each for each in found.values() if isinstance(each, Column))
+    dropped = tuple((name, each) for name, each in found.items() if isinstance(each, str))
+    if not columns:
+        reasons = "; ".join(f"`{name}`: {reason}" for name, reason in dropped[:5])
         raise TableError(f"no column is left to learn from ({reasons or 'the table has no other'})")
-    return Schema(tuple(found.columns), tuple(found.dropped))
+    return Schema(columns, dropped)
 
 
 def _kind(
@@ -172,7 +170,7 @@ def _kind(
 
 def _check_asked(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
     asked = [*([target] if target is not None else []), *drop, *kinds]
-    if unknown := [name for name in asked if name not in names]:
+    if unknown := [name for name in asked if name not in set(names)]:
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise TableError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}; it has {shown}")
     for name, kind in kinds.items():

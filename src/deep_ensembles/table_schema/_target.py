@@ -105,7 +105,7 @@ def understand_target(
     if task == REGRESSION and complaint:
         raise complaint
     if task is None:
-        task, reason = _task_of(name, values, read, bool(complaint))
+        task, reason = _task_of(name, values, read, complaint)
     else:
         reason = f"{task}, as asked"
     if task == REGRESSION:
@@ -117,15 +117,14 @@ def _numbers(name: str, decimal: str) -> Number:
     return Number(name, 0.0, 0.0, 0.0, 1.0, decimal=decimal)
 
 
-def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.float64], str, ValueError | None]:
-    """Numbers if the values are some, and otherwise the error that says why they are not."""
-    nothing = np.full(len(values), np.nan)
+def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.float64], str, UnreadableValue | None]:
+    """Numbers where the values are some, their decimal mark, and the error that names the first that is none."""
     if is_number(values.type) or pa.types.is_boolean(values.type):
         return _numbers(name, ".").read(values), ".", None
     if is_date(values.type):
-        return nothing, ".", TableError(f"`{name}` holds dates; a target must be numbers or classes")
+        raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
     if not is_text(values.type):
-        return nothing, ".", TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
+        raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
     texts = text(values)
     read, mark, bad = written(texts, decimal)
     if not bad.any():
@@ -134,20 +133,20 @@ def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.f
     return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number")
 
 
-def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], is_text_column: bool) -> tuple[str, str]:
+def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], complaint: UnreadableValue | None) -> tuple[str, str]:
     if pa.types.is_boolean(values.type):
         return CLASSIFICATION, f"`{name}` is true or false: classification"
-    if is_date(values.type) or (is_text(values.type) and is_text_column and date_pattern(text(values).unique(), READABLE)):
-        raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
-    if not (is_text(values.type) or is_number(values.type)):
-        raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
-    if is_text_column or (is_text(values.type) and is_padded(text(values))):
-        if is_text_column and _nearly_numbers(values, read):
-            raise TableError(_mixed(name, values, read))
-        return (
-            CLASSIFICATION,
-            f"`{name}` is text with {pc.count_distinct(text(values)).as_py()} different values: classification",
-        )
+    texts = text(values) if is_text(values.type) else None
+    if texts is not None and (complaint or is_padded(texts)):
+        different = texts.drop_null().unique()
+        if complaint and np.isnan(read[~nulls(texts)]).mean() <= 1 - READABLE:
+            raise TableError(
+                f"`{name}` is a number in nearly all rows, but {complaint.value!r} in row {complaint.row}; "
+                "correct it, leave it empty, or say that the task is classification"
+            )
+        if date_pattern(different, READABLE):
+            raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
+        return CLASSIFICATION, f"`{name}` is text with {len(different)} different values: classification"
     known = read[~np.isnan(read)]
     distinct = len(np.unique(known))
     if not (known == np.floor(known)).all():
@@ -155,20 +154,6 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], is_text_col
     if distinct <= 2 or (distinct <= FEW_CLASSES and len(known) >= ROWS_PER_CLASS * distinct):
         return CLASSIFICATION, f"`{name}` has only {distinct} different whole numbers: classification"
     return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
-
-
-def _nearly_numbers(values: pa.Array, read: NDArray[np.float64]) -> bool:
-    known = ~nulls(text(values))
-    return bool(np.isnan(read[known]).mean() <= 1 - READABLE)
-
-
-def _mixed(name: str, values: pa.Array, read: NDArray[np.float64]) -> str:
-    texts = text(values)
-    place = int(np.argmax(np.isnan(read) & ~nulls(texts)))
-    return (
-        f"`{name}` is a number in nearly all rows, but {texts[place].as_py()!r} in row {place + 1}; "
-        "correct it, leave it empty, or say that the task is classification"
-    )
 
 
 def _regression(
