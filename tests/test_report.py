@@ -20,6 +20,7 @@ from sklearn.metrics import (
     precision_score,
     r2_score,
     recall_score,
+    roc_auc_score,
     root_mean_squared_error,
     top_k_accuracy_score,
 )
@@ -44,6 +45,7 @@ from deep_ensembles.report.examples import outside_range
 from deep_ensembles.report.figures import draw as drawn
 from deep_ensembles.report.page import Report
 from deep_ensembles.report.svg import draw
+from deep_ensembles.report.wording import confidence_verdict, coverage_verdict
 
 MEMBERS = 4
 
@@ -100,6 +102,8 @@ def test_scores_of_numbers_are_those_of_scipy_and_scikit_learn() -> None:
     inside = [((level >= 0.05) & (level <= 0.95)).mean() for level in levels]
     assert triple(evaluation, "90\u202f% coverage") == pytest.approx(inside)
     assert evaluation.score("90\u202f% coverage").ensemble == interval_coverage(prediction, target, 0.9)
+    distance, deviation = np.abs(means[0] - target), prediction.stddev.numpy()
+    assert evaluation.score("Rank correlation").ensemble == pytest.approx(stats.spearmanr(distance, deviation).statistic)
     wanted = np.arange(1, 20) / 20
     observed = [[(np.abs(level - 0.5) <= p / 2 + 1e-12).mean() for p in wanted] for level in levels]
     errors = [np.abs(np.array(each) - wanted).mean() for each in observed]
@@ -152,6 +156,10 @@ def test_scores_of_classes_are_those_of_scikit_learn() -> None:
     assert triple(evaluation, "Top-5 error")[:2] == pytest.approx(top)
     assert triple(evaluation, "ECE") == pytest.approx([calibration_error(p, target) for p in probabilities])
     assert evaluation.score("ECE").ensemble == pytest.approx(expected_calibration_error(prediction, target))
+    wrong = prediction.mode.numpy() != target
+    assert evaluation.score("Error detection").ensemble == pytest.approx(
+        roc_auc_score(wrong, -prediction.confidence.numpy())
+    )
     assert evaluation.score("ACE").ensemble == pytest.approx(adaptive_calibration_error(prediction, target))
 
 
@@ -322,6 +330,21 @@ def test_what_is_wrong_is_said() -> None:
         full(*classes(), labels=["a"])
     with pytest.raises(ValueError, match="`target` must be finite"):
         evaluate((prediction, np.full(10, np.nan)))
+
+
+def test_verdicts_say_what_the_numbers_say() -> None:
+    assert coverage_verdict(0.9, 0.8, 1000).endswith(": too narrow.")
+    assert coverage_verdict(0.9, 0.93, 1000).endswith(": slightly too wide.")
+    assert "as promised" in coverage_verdict(0.9, 0.93, 100)
+    assert confidence_verdict(0.9, 0.95, 1000).endswith(": underconfident.")
+    assert confidence_verdict(0.97, 0.95, 10_000).endswith(": slightly overconfident.")
+    assert "honest" in confidence_verdict(0.99, 1.0, 100)
+    rng = np.random.default_rng(0)
+    blind = Mixture(Normal(torch.zeros(1, 400), torch.from_numpy(rng.uniform(1, 2, (1, 400)))))
+    evaluation = evaluate((blind, rng.normal(size=400)))
+    assert "no more than chance explains" in evaluation.verdicts["error"]
+    assert evaluation.verdicts["calibration"].endswith(": too wide.")
+    assert "knows what it does not know" in full(*numbers()).verdicts["error"]
 
 
 def test_values_outside_the_training_range() -> None:

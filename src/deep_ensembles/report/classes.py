@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,13 +11,13 @@ import torch
 from torch.distributions import Categorical, Distribution
 
 from deep_ensembles._checks import require
-from deep_ensembles.metrics import accuracy_confidence_curve
+from deep_ensembles.metrics import accuracy_confidence_curve, ood_detection
 from deep_ensembles.metrics.reliability_diagram import reliability
 from deep_ensembles.report._facts import Facts, Vector
 from deep_ensembles.report.evaluation import Curve, Evaluation, Outside, Score, Stop, compared
 from deep_ensembles.report.examples import Columns, examples
 from deep_ensembles.report.selection import bins, risk_by_share, shown_rows, stops
-from deep_ensembles.report.wording import confidence_verdict, count, number, percent, ratio_verdict
+from deep_ensembles.report.wording import awareness_verdict, confidence_verdict, number, percent, row_count
 from deep_ensembles.scoring import brier, log_score
 
 N_BINS = 15
@@ -24,6 +25,8 @@ _TOP = 5
 # A matrix of more classes than this is unreadable; the most frequent confusions say more.
 MATRIX_CLASSES = 64
 _CONFUSIONS = 15
+# Of fewer rows nothing is said about the order of errors.
+_ENOUGH = 20
 
 
 def of_classes(
@@ -61,7 +64,7 @@ def of_classes(
         uncertain=examples(rows["entropy"], told, columns),
         wrong=examples(np.where(rows["correct"] == 1, 0.0, rows["nll"]), told, columns),
         outside=outside,
-        verdicts=_verdicts(facts, actual, predicted, labels),
+        verdicts=_verdicts(facts, scores, actual, predicted, labels),
         summary=_summary(facts, scores),
     )
 
@@ -107,7 +110,22 @@ def _scores(facts: Facts, known: dict[str, Vector] | None) -> list[Score]:
         long = "expected" if name == "ECE" else "adaptive"
         meaning = f"{long} calibration error: mean distance of accuracy from confidence over {N_BINS} {kind} bins"
         found.append(Score(name, meaning, "lower", errors[0] or 0.0, errors[1], errors[2], share=True))
-    return found
+    areas = [_error_detection(each) if each else None for each in (rows, single)]
+    meaning = "area under the ROC curve: in how many pairs of a wrong and a right prediction the wrong one is less confident"
+    return (
+        [*found, Score("Error detection", meaning, "higher", areas[0], areas[1], share=True)]
+        if areas[0] is not None
+        else found
+    )
+
+
+def _error_detection(rows: dict[str, Vector]) -> float | None:
+    right = rows["correct"] == 1
+    return (
+        None
+        if right.all() or not right.any()
+        else ood_detection(*(-rows["confidence"][each] for each in (right, ~right))).auroc
+    )
 
 
 def _calibration_error(rows: dict[str, Vector], adaptive: bool) -> float:
@@ -179,10 +197,9 @@ def _stops(confidence: Vector, correct: Vector) -> list[Stop]:
     return [Stop(each.wanted, -each.threshold, each.reached, each.kept, each.rows) for each in found]
 
 
-def _verdicts(facts: Facts, actual: Any, predicted: Any, labels: Sequence[str]) -> dict[str, str]:
+def _verdicts(facts: Facts, scores: list[Score], actual: Any, predicted: Any, labels: Sequence[str]) -> dict[str, str]:
     rows, n_rows = facts.ensemble, facts.n_rows
     wrong = 1 - rows["correct"]
-    groups = bins(rows["entropy"])
     risk = risk_by_share(-rows["confidence"], wrong)["risk"]
     half = risk[(len(risk) - 1) // 2]
     total = float(rows["entropy"].mean())
@@ -194,22 +211,25 @@ def _verdicts(facts: Facts, actual: Any, predicted: Any, labels: Sequence[str]) 
         "parts": f"{percent(part)} of the predicted entropy is disagreement between members.",
         "confidence": f"On {percent(float(sure.mean()))} of the rows the confidence is 90\u202f% or more.",
     }
-    if n_rows >= 2 * len(groups):
-        surest, least = float(wrong[groups[0]].mean()), float(wrong[groups[-1]].mean())
-        found["error"] = ratio_verdict(surest, least, "share of wrong predictions")
+    area = next((score.ensemble for score in scores if score.name == "Error detection"), None)
+    if area is not None and n_rows >= _ENOUGH:
+        n_wrong = float(wrong.sum())
+        chance = 2 * math.sqrt((n_rows + 1) / (12 * n_wrong * (n_rows - n_wrong)))
+        judged = awareness_verdict(area - 0.5, chance, 0.15)
+        found["error"] = f"In {percent(area)} of pairs a wrong prediction is less confident than a right one: {judged}."
     if sure.any():
         right = float(rows["correct"][sure].mean())
         found["accuracy"] = f"Where its confidence is 90\u202f% or more, it is right in {percent(right)} of the rows."
     worst = _confusions(actual, predicted, facts.n_classes)["confusions"]
     if worst["rows"]:
         true, guess = labels[worst["actual"][0]], labels[worst["predicted"][0]]
-        found["matrix"] = f"The most frequent confusion: {true} taken for {guess}, in {count(worst['rows'][0])} rows."
+        found["matrix"] = f"The most frequent confusion: {true} taken for {guess}, in {row_count(worst['rows'][0])}."
     return found
 
 
 def _summary(facts: Facts, scores: list[Score]) -> str:
     accuracy, nll = scores[0], scores[1]
-    text = f"On {count(facts.n_rows)} rows the model names the right class in {percent(accuracy.ensemble)}"
+    text = f"On {row_count(facts.n_rows)} the model names the right class in {percent(accuracy.ensemble)}"
     if accuracy.constant is not None:
         text += f" (always naming the most frequent class of training: {percent(accuracy.constant)})"
     stated = float(facts.ensemble["confidence"].mean())

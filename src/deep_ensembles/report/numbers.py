@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 from torch.distributions import Distribution, Normal
 
 from deep_ensembles._checks import require
@@ -17,12 +18,14 @@ from deep_ensembles.report.evaluation import Curve, Evaluation, Outside, Score, 
 from deep_ensembles.report.examples import Columns, examples
 from deep_ensembles.report.selection import bins, risk_by_share, shown_rows, stops
 from deep_ensembles.report.ticks import round_step
-from deep_ensembles.report.wording import count, coverage_verdict, level, number, percent, ratio_verdict
+from deep_ensembles.report.wording import awareness_verdict, count, coverage_verdict, level, number, percent, row_count
 from deep_ensembles.scoring import crps, log_score
 
 LEVELS = tuple(np.arange(1, 20) / 20)
 _WIDTH_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 _HISTOGRAM_BINS = 10
+# Of fewer rows nothing is said about the order of errors.
+_ENOUGH = 20
 
 
 def width_levels(coverage: float) -> list[float]:
@@ -104,7 +107,18 @@ def _scores(facts: Facts, known: dict[str, Vector] | None, coverage: float) -> l
     errors = [_calibration_error(each["level"]) if each else None for each in (rows, single, other)]
     meaning = f"mean distance between observed and wanted coverage over the {len(LEVELS)} levels 5, 10, …, 95 per cent"
     found.append(Score("Calibration error", meaning, "lower", errors[0] or 0.0, errors[1], errors[2], share=True))
-    return found
+    orders = [_rank_correlation(each, rows["actual"]) if each else None for each in (rows, single)]
+    meaning = (
+        "Spearman's, of predicted standard deviation and absolute error; 1 if larger errors are always announced, 0 if never"
+    )
+    return [*found, Score("Rank correlation", meaning, "higher", orders[0], orders[1])] if orders[0] is not None else found
+
+
+def _rank_correlation(rows: dict[str, Vector], actual: Vector) -> float | None:
+    distance = np.abs(rows["mean"] - actual)
+    if len(actual) < 2 or not (np.ptp(rows["std"]) > 0 and np.ptp(distance) > 0):
+        return None
+    return float(stats.spearmanr(rows["std"], distance).statistic)
 
 
 def _error_scores(rows: dict[str, Vector], single: Any, other: Any, units: str) -> list[Score]:
@@ -194,8 +208,6 @@ def _verdicts(facts: Facts, error: Vector, scores: list[Score], coverage: float)
     rows, n_rows = facts.ensemble, facts.n_rows
     inside = float(_inside(rows["level"], coverage).mean())
     below = float((rows["actual"] < rows["mean"]).mean())
-    groups = bins(rows["std"])
-    surest, least = _rms(error[groups[0]]), _rms(error[groups[-1]])
     half = risk_by_share(rows["std"], np.abs(error))
     middle = half["risk"][(len(half["risk"]) - 1) // 2]
     total = float(np.mean(rows["std"] ** 2))
@@ -209,8 +221,10 @@ def _verdicts(facts: Facts, error: Vector, scores: list[Score], coverage: float)
         f"all rows {number(float(np.abs(error).mean()))}.",
         "parts": f"{percent(part)} of the predicted variance is disagreement between members.",
     }
-    if np.ptp(rows["std"]) > 0 and n_rows >= 2 * len(groups):
-        found["error"] = ratio_verdict(surest, least, "root mean squared error")
+    order = next((score for score in scores if score.name == "Rank correlation"), None)
+    if order is not None and n_rows >= _ENOUGH:
+        judged = awareness_verdict(order.ensemble, 2 / math.sqrt(n_rows - 1), 0.2)
+        found["error"] = f"The rank correlation of predicted spread and error is {number(order.ensemble, 2)}: {judged}."
     width = next(score for score in scores if score.name.endswith("width"))
     if width.constant and math.isfinite(width.ensemble):
         share = width.ensemble / width.constant
@@ -221,7 +235,7 @@ def _verdicts(facts: Facts, error: Vector, scores: list[Score], coverage: float)
 def _summary(facts: Facts, scores: list[Score], coverage: float) -> str:
     by_name = {score.name: score for score in scores}
     mae, inside = by_name["MAE"], by_name[f"{level(coverage)} coverage"]
-    text = f"On {count(facts.n_rows)} rows the model is off by {number(mae.ensemble)} on average"
+    text = f"On {row_count(facts.n_rows)} the model is off by {number(mae.ensemble)} on average"
     if mae.constant is not None:
         text += f" (always predicting the training mean: {number(mae.constant)})"
     text += f"; its {level(coverage)} intervals held {percent(inside.ensemble)} of the rows"

@@ -149,10 +149,11 @@ def _number_error(evaluation: Evaluation) -> Picture:
 def _class_error(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["error"]
     layers: list[Layer] = [Line(curve["entropy"], curve["wrong"], "groups of rows", markers=True)]
+    top = 1.08 * (max(curve["wrong"]) or 1.0)
     return Picture(
         "error",
         "Is it wrong where it is unsure?",
-        Panel(layers, "", "predicted entropy, in nats", "share of wrong predictions", None, (0, 1.02), legend=False),
+        Panel(layers, "", "predicted entropy, in nats", "share of wrong predictions", None, (0, top), legend=False),
         f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure. A good curve starts near "
         "zero and rises steadily.",
         evaluation.verdicts.get("error", ""),
