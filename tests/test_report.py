@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from sklearn.metrics import (
 )
 from torch.distributions import Categorical, Independent, Normal
 
+import deep_ensembles
 from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, load
 from deep_ensembles.heads import Delta
 from deep_ensembles.metrics import (
@@ -39,13 +42,10 @@ from deep_ensembles.metrics import (
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.panels import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
 from deep_ensembles.recalibration import conformal, isotonic
-from deep_ensembles.report.evaluate import Batch, evaluate, first_member, one_target
-from deep_ensembles.report.evaluation import Evaluation
-from deep_ensembles.report.examples import outside_range
+from deep_ensembles.report import Batch, Evaluation, Report, evaluate, first_member, one_target, outside_range
 from deep_ensembles.report.figures import draw as drawn
-from deep_ensembles.report.page import Report
 from deep_ensembles.report.svg import draw
-from deep_ensembles.report.wording import confidence_verdict, coverage_verdict
+from deep_ensembles.report.wording import bound, confidence_verdict, coverage_verdict
 
 MEMBERS = 4
 
@@ -211,6 +211,7 @@ def test_thresholds_of_numbers_keep_as_many_rows_as_possible() -> None:
     assert evaluation.stops[0].rows == len(target)
     assert evaluation.stops[0].reached == pytest.approx(distance.mean())
     for stop in evaluation.stops:
+        assert (deviation <= float(bound(stop.threshold, lower=False))).sum() == stop.rows
         kept = deviation <= stop.threshold + 1e-12
         assert kept.sum() == stop.rows
         assert distance[kept].mean() == pytest.approx(stop.reached)
@@ -371,6 +372,13 @@ def test_a_report_is_text_a_file_and_a_frame(tmp_path: Path) -> None:
     assert report.save(tmp_path / "new" / "report.html").read_text("utf-8") == report.html
     assert "R²" in report.text().text()
     assert report._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_a_page_needs_no_plotting_library(tmp_path: Path) -> None:
+    code = "import sys, deep_ensembles.report; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    folder = Path(deep_ensembles.__file__).parent / "report"
+    assert {path.name for path in folder.glob("page.*")} == {"page.py", "page.html", "page.css", "page.js"}
 
 
 def test_estimators_report(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def _width(evaluation: Evaluation) -> Picture:
 
 
 def _rows(evaluation: Evaluation) -> Picture:
+    asked = level(evaluation.coverage or 0.0)
     curve = {name: np.array(values, dtype=np.float64) for name, values in evaluation.curves["rows"].items()}
     outside = (curve["actual"] < curve["low"]) | (curve["actual"] > curve["high"])
     everything = np.concatenate([curve["actual"], curve["mean"]])
@@ -125,8 +126,8 @@ def _rows(evaluation: Evaluation) -> Picture:
     return Picture(
         "rows",
         "How close are single predictions?",
-        Panel(layers, "", "actual", f"predicted, with {level(evaluation.coverage)} interval"),
-        f"{which}: dots are predicted means, bars the {level(evaluation.coverage)} intervals. Good dots lie along the "
+        Panel(layers, "", "actual", f"predicted, with {asked} interval"),
+        f"{which}: dots are predicted means, bars the {asked} intervals. Good dots lie along the "
         "dashed line, and nearly all bars cross it.",
         evaluation.verdicts["rows"],
     )

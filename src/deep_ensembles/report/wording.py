@@ -49,6 +49,20 @@ def number(value: float | None, digits: int = 4) -> str:
     return sign + f"{size:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
 
 
+def bound(value: float, lower: bool) -> str:
+    """A threshold to six digits, rounded so that what meets the exact one meets it too.
+
+    Example:
+        >>> bound(0.12345678, lower=True), bound(0.12345678, lower=False), bound(123456.7, lower=False)
+        ('0.123456', '0.123457', '123457')
+    """
+    if value == 0:
+        return "0"
+    digits = 5 - math.floor(math.log10(abs(value)))
+    rounded = math.floor(value * 10.0**digits) if lower else math.ceil(value * 10.0**digits)
+    return f"{rounded / 10.0**digits:.{max(0, digits)}f}" if -5 <= digits <= 12 else f"{value:.6g}"
+
+
 def percent(share: float, digits: int = 1) -> str:
     """A share in per cent.
 
