@@ -36,8 +36,10 @@ def trust(evaluation: Evaluation) -> dict[str, Any]:
             "have it on average."
         )
         heads = ["Wanted error", "Greatest standard deviation", "Error reached", "Share kept", "Rows kept"]
-    last = len(said) - 1
-    some = sorted({round(i * last / (_STOPS_SHOWN - 1)) for i in range(_STOPS_SHOWN)})
+    # Of demands that keep the same rows the strictest says most.
+    rows = [stop.rows for stop in evaluation.stops]
+    telling = [i for i in range(len(rows)) if i in (0, len(rows) - 1) or rows[i] != rows[i + 1]]
+    some = sorted({telling[round(i * (len(telling) - 1) / (_STOPS_SHOWN - 1))] for i in range(_STOPS_SHOWN)})
     keys = ("wanted", "threshold", "reached", "kept", "rows")
     return {
         "label": label,
