@@ -42,7 +42,7 @@ from deep_ensembles.metrics import (
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.panels import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
 from deep_ensembles.recalibration import conformal, isotonic
-from deep_ensembles.report import Batch, Evaluation, Report, evaluate, first_member, one_target, outside_range
+from deep_ensembles.report import Batch, Evaluation, Outside, Report, evaluate, first_member, one_target, outside_range
 from deep_ensembles.report.figures import draw as drawn
 from deep_ensembles.report.svg import draw
 from deep_ensembles.report.wording import bound, confidence_verdict, coverage_verdict
@@ -329,6 +329,8 @@ def test_what_is_wrong_is_said() -> None:
         evaluate((prediction, target), constant=Categorical(probs=torch.ones(2)))
     with pytest.raises(ValueError, match="`labels` must be 3 names"):
         full(*classes(), labels=["a"])
+    with pytest.raises(ValueError, match="`target` must be of the prediction's shape"):
+        evaluate((prediction, np.zeros(11)))
     with pytest.raises(ValueError, match="`target` must be finite"):
         evaluate((prediction, np.full(10, np.nan)))
 
@@ -352,6 +354,11 @@ def test_values_outside_the_training_range() -> None:
     values = np.array([[0.0, 5.0], [2.0, 5.0], [-3.0, 5.0], [9.0, np.nan]])
     (found,) = outside_range(["a", "b"], values, [0.0, 5.0], [1.0, 5.0])
     assert (found.column, found.rows, found.share, found.examples) == ("a", 3, 0.75, (9.0, -3.0, 2.0))
+
+
+def test_values_that_have_no_order_may_be_outside_too() -> None:
+    html = Report(full(*numbers(10), outside=[Outside("colour", None, None, 2, 0.2, ("mauve", "puce"))])).html
+    assert "mauve, puce" in html
 
 
 def test_nasty_names_are_escaped() -> None:

@@ -55,18 +55,18 @@ class Outside:
 
     Arguments:
         column: its name.
-        low, high: the range in training.
+        low, high: the range in training; None where values have no order.
         rows: how many of the rows lie outside.
         share: their share.
         examples: some of the values outside, the farthest first.
     """
 
     column: str
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     rows: int
     share: float
-    examples: Sequence[float]
+    examples: Sequence[float | str]
 
 
 @dataclass(frozen=True)

@@ -161,12 +161,12 @@ def confusion_listing(evaluation: Evaluation) -> Table:
 
 
 def outside_listing(found: Sequence[Outside]) -> Table:
-    """Columns that left the range of training."""
-    rows = [
-        [each.column, f"{number(each.low)} to {number(each.high)}", count(each.rows), percent(each.share),
-         ", ".join(number(value) for value in each.examples)]
-        for each in found
-    ]  # fmt: skip
+    """Columns with values that training did not see."""
+    rows = []
+    for each in found:
+        seen = "–" if each.low is None else f"{number(each.low)} to {number(each.high)}"
+        farthest = ", ".join(value if isinstance(value, str) else number(value) for value in each.examples)
+        rows.append([each.column, seen, count(each.rows), percent(each.share), farthest])
     return Table("", ["Column", "Range in training", "Rows outside", "Share", "Farthest values"], rows)
 
 
