@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,13 @@ from sklearn.metrics import (
     precision_score,
     r2_score,
     recall_score,
+    roc_auc_score,
     root_mean_squared_error,
     top_k_accuracy_score,
 )
 from torch.distributions import Categorical, Independent, Normal
 
+import deep_ensembles
 from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, load
 from deep_ensembles.heads import Delta
 from deep_ensembles.metrics import (
@@ -38,12 +42,10 @@ from deep_ensembles.metrics import (
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.panels import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
 from deep_ensembles.recalibration import conformal, isotonic
-from deep_ensembles.report.evaluate import Batch, evaluate, first_member, one_target
-from deep_ensembles.report.evaluation import Evaluation
-from deep_ensembles.report.examples import outside_range
+from deep_ensembles.report import Batch, Evaluation, Outside, Report, evaluate, first_member, one_target, outside_range
 from deep_ensembles.report.figures import draw as drawn
-from deep_ensembles.report.page import Report
 from deep_ensembles.report.svg import draw
+from deep_ensembles.report.wording import bound, confidence_verdict, coverage_verdict
 
 MEMBERS = 4
 
@@ -100,6 +102,8 @@ def test_scores_of_numbers_are_those_of_scipy_and_scikit_learn() -> None:
     inside = [((level >= 0.05) & (level <= 0.95)).mean() for level in levels]
     assert triple(evaluation, "90\u202f% coverage") == pytest.approx(inside)
     assert evaluation.score("90\u202f% coverage").ensemble == interval_coverage(prediction, target, 0.9)
+    distance, deviation = np.abs(means[0] - target), prediction.stddev.numpy()
+    assert evaluation.score("Rank correlation").ensemble == pytest.approx(stats.spearmanr(distance, deviation).statistic)
     wanted = np.arange(1, 20) / 20
     observed = [[(np.abs(level - 0.5) <= p / 2 + 1e-12).mean() for p in wanted] for level in levels]
     errors = [np.abs(np.array(each) - wanted).mean() for each in observed]
@@ -152,6 +156,10 @@ def test_scores_of_classes_are_those_of_scikit_learn() -> None:
     assert triple(evaluation, "Top-5 error")[:2] == pytest.approx(top)
     assert triple(evaluation, "ECE") == pytest.approx([calibration_error(p, target) for p in probabilities])
     assert evaluation.score("ECE").ensemble == pytest.approx(expected_calibration_error(prediction, target))
+    wrong = prediction.mode.numpy() != target
+    assert evaluation.score("Error detection").ensemble == pytest.approx(
+        roc_auc_score(wrong, -prediction.confidence.numpy())
+    )
     assert evaluation.score("ACE").ensemble == pytest.approx(adaptive_calibration_error(prediction, target))
 
 
@@ -203,6 +211,7 @@ def test_thresholds_of_numbers_keep_as_many_rows_as_possible() -> None:
     assert evaluation.stops[0].rows == len(target)
     assert evaluation.stops[0].reached == pytest.approx(distance.mean())
     for stop in evaluation.stops:
+        assert (deviation <= float(bound(stop.threshold, lower=False))).sum() == stop.rows
         kept = deviation <= stop.threshold + 1e-12
         assert kept.sum() == stop.rows
         assert distance[kept].mean() == pytest.approx(stop.reached)
@@ -320,14 +329,36 @@ def test_what_is_wrong_is_said() -> None:
         evaluate((prediction, target), constant=Categorical(probs=torch.ones(2)))
     with pytest.raises(ValueError, match="`labels` must be 3 names"):
         full(*classes(), labels=["a"])
+    with pytest.raises(ValueError, match="`target` must be of the prediction's shape"):
+        evaluate((prediction, np.zeros(11)))
     with pytest.raises(ValueError, match="`target` must be finite"):
         evaluate((prediction, np.full(10, np.nan)))
+
+
+def test_verdicts_say_what_the_numbers_say() -> None:
+    assert coverage_verdict(0.9, 0.8, 1000).endswith(": too narrow.")
+    assert coverage_verdict(0.9, 0.93, 1000).endswith(": slightly too wide.")
+    assert "as promised" in coverage_verdict(0.9, 0.93, 100)
+    assert confidence_verdict(0.9, 0.95, 1000).endswith(": underconfident.")
+    assert confidence_verdict(0.97, 0.95, 10_000).endswith(": slightly overconfident.")
+    assert "honest" in confidence_verdict(0.99, 1.0, 100)
+    rng = np.random.default_rng(0)
+    blind = Mixture(Normal(torch.zeros(1, 400), torch.from_numpy(rng.uniform(1, 2, (1, 400)))))
+    evaluation = evaluate((blind, rng.normal(size=400)))
+    assert "no more than chance explains" in evaluation.verdicts["error"]
+    assert evaluation.verdicts["calibration"].endswith(": too wide.")
+    assert "knows what it does not know" in full(*numbers()).verdicts["error"]
 
 
 def test_values_outside_the_training_range() -> None:
     values = np.array([[0.0, 5.0], [2.0, 5.0], [-3.0, 5.0], [9.0, np.nan]])
     (found,) = outside_range(["a", "b"], values, [0.0, 5.0], [1.0, 5.0])
-    assert (found.column, found.rows, found.share, found.examples) == ("a", 3, 0.75, ("9", "−3", "2"))
+    assert (found.column, found.rows, found.share, found.examples) == ("a", 3, 0.75, ("9", "-3", "2"))
+
+
+def test_values_that_have_no_order_may_be_outside_too() -> None:
+    html = Report(full(*numbers(10), outside=[Outside("colour", "category, 2 values", 2, 0.2, ("mauve", "puce"))])).html
+    assert "mauve, puce" in html
 
 
 def test_nasty_names_are_escaped() -> None:
@@ -348,6 +379,13 @@ def test_a_report_is_text_a_file_and_a_frame(tmp_path: Path) -> None:
     assert report.save(tmp_path / "new" / "report.html").read_text("utf-8") == report.html
     assert "R²" in report.text().text()
     assert report._repr_html_().startswith("<iframe srcdoc=")
+
+
+def test_a_page_needs_no_plotting_library(tmp_path: Path) -> None:
+    code = "import sys, deep_ensembles.report; print('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+    folder = Path(deep_ensembles.__file__).parent / "report"
+    assert {path.name for path in folder.glob("page.*")} == {"page.py", "page.html", "page.css", "page.js"}
 
 
 def test_estimators_report(tmp_path: Path) -> None:

@@ -33,9 +33,7 @@ from deep_ensembles.networks import mlp
 from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
-from deep_ensembles.report.evaluate import Batch, evaluate, one_target
-from deep_ensembles.report.examples import outside_range
-from deep_ensembles.report.page import Report
+from deep_ensembles.report import Batch, Report, evaluate, one_target, outside_range
 from deep_ensembles.runs import ComplementaryFolds, Recipe, Resampling
 from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score

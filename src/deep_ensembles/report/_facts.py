@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
 from deep_ensembles.heads import Delta
-from deep_ensembles.metrics._inputs import checked_target, has_classes, refuse
+from deep_ensembles.metrics._inputs import checked_target, refuse
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.recalibration._base import precise
@@ -58,25 +58,29 @@ class Facts:
 
 def collect(batches: Batch | tuple[Any, ...] | Iterable[Any], interval_levels: Sequence[float], coverage: float) -> Facts:
     """The facts of all rows; a prediction is forgotten when its own are known."""
-    parts: list[tuple[dict[str, Vector], ...]] = []
+    parts = []
     n_classes = n_members = 0
     for batch in _small(batches):
-        target = _known_target(batch.prediction, batch.target)
-        n_members, own = batch.prediction.n_members, _in_double(batch.prediction)
-        other = None if batch.single is None else _in_double(batch.single)
-        if isinstance(own, Mixture) and own.is_discrete:
-            n_classes = own.probs.shape[-1]
-            parts.append((_of_classes(own, target), {} if other is None else _basic_classes(other, target), {}, {}))
-        else:
-            facts = _basic_numbers(own, target) | _more_numbers(own, target, coverage)
-            alone = {} if other is None else _basic_numbers(other, target)
-            parts.append(
-                (facts, alone, _widths(own, interval_levels), {} if other is None else _widths(other, interval_levels))
-            )
+        n_members = batch.prediction.n_members
+        if isinstance(batch.prediction, Mixture) and batch.prediction.is_discrete:
+            n_classes = batch.prediction.probs.shape[-1]
+        parts.append(_of_batch(batch, interval_levels, coverage))
     require(bool(parts), "batches", "at least one row", "none")
     ensemble, single, wide, narrow = (_joined([part[i] for part in parts]) for i in range(4))
     means = [np.array([values.mean() for values in each.values()]) for each in (wide, narrow)]
     return Facts(ensemble, single, means[0], means[1], n_classes, n_members)
+
+
+def _of_batch(batch: Batch, interval_levels: Sequence[float], coverage: float) -> tuple[dict[str, Vector], ...]:
+    """Facts under the ensemble and under one member; widths of intervals under both."""
+    own, target = _in_double(batch.prediction), batch.target
+    other = None if batch.single is None else _in_double(batch.single)
+    if isinstance(own, Mixture) and own.is_discrete:
+        return _of_classes(own, target), {} if other is None else _basic_classes(other, target), {}, {}
+    facts, widths = _basic_numbers(own, target) | _more_numbers(own, target, coverage), _widths(own, interval_levels)
+    if other is None:
+        return facts, {}, widths, {}
+    return facts, _basic_numbers(other, target), widths, _widths(other, interval_levels)
 
 
 def _small(batches: Any) -> Iterator[Batch]:
@@ -84,19 +88,20 @@ def _small(batches: Any) -> Iterator[Batch]:
     several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
     for batch in several:
         given = Batch(*batch)
-        rows = len(given.prediction.mean) if given.prediction.batch_shape else 0
-        for start in range(0, rows, _BATCH_ROWS):
+        shape = tuple(given.prediction.batch_shape + given.prediction.event_shape)
+        cure = "take one target at a time with `one_target`"
+        require(len(shape) == 1, "prediction", "of one number or class per row", f"shape {shape}", cure)
+        target = _known_target(given.prediction, given.target) if shape[0] else given.target
+        for start in range(0, shape[0], _BATCH_ROWS):
             chosen = slice(start, start + _BATCH_ROWS)
             single = None if given.single is None else given.single[chosen]
-            yield Batch(given.prediction[chosen], given.target[chosen], single)
+            yield Batch(given.prediction[chosen], target[chosen], single)
 
 
 def _known_target(prediction: Prediction, target: Any) -> Tensor:
-    shape = tuple(prediction.batch_shape + prediction.event_shape)
-    cure = "take one target at a time with `one_target`"
-    require(len(shape) == 1, "prediction", "of one number or class per row", f"shape {shape}", cure)
-    known = checked_target(prediction, target).detach().cpu()
-    return known if has_classes(prediction) else known.double()
+    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+    known = checked_target(mixture, target).detach().cpu()
+    return known if mixture.is_discrete else known.double()
 
 
 def _in_double(prediction: Prediction) -> Prediction:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,13 +12,14 @@ import torch
 from torch.distributions import Categorical, Distribution
 
 from deep_ensembles._checks import require
-from deep_ensembles.metrics import accuracy_confidence_curve
+from deep_ensembles.metrics import accuracy_confidence_curve, ood_detection
 from deep_ensembles.metrics.reliability_diagram import reliability
 from deep_ensembles.report._facts import Facts, Vector
-from deep_ensembles.report.evaluation import Curve, Evaluation, Outside, Score, Stop, compared
+from deep_ensembles.report.evaluation import Curve, Evaluation, Outside, Stop
 from deep_ensembles.report.examples import Columns, examples
+from deep_ensembles.report.scores import Rows, Score, Sources, mean_score, over
 from deep_ensembles.report.selection import bins, risk_by_share, shown_rows, stops
-from deep_ensembles.report.wording import confidence_verdict, count, number, percent, ratio_verdict
+from deep_ensembles.report.wording import awareness_verdict, confidence_verdict, number, percent, row_count
 from deep_ensembles.scoring import brier, log_score
 
 N_BINS = 15
@@ -24,6 +27,8 @@ _TOP = 5
 # A matrix of more classes than this is unreadable; the most frequent confusions say more.
 MATRIX_CLASSES = 64
 _CONFUSIONS = 15
+# Of fewer rows nothing is said about the order of errors.
+_ENOUGH = 20
 
 
 def of_classes(
@@ -36,8 +41,8 @@ def of_classes(
 ) -> Evaluation:
     """The evaluation of predicted classes."""
     rows = facts.ensemble
-    known = None if constant is None else _constant_facts(constant, rows["actual"], facts.n_classes)
-    scores = _scores(facts, known)
+    known = {} if constant is None else _constant_facts(constant, rows["actual"], facts.n_classes)
+    scores = _scores((rows, facts.single, known), facts.n_classes)
     names = np.array(labels, dtype=object)
     actual, predicted = (rows[name].astype(np.int64) for name in ("actual", "predicted"))
     told = {
@@ -52,7 +57,7 @@ def of_classes(
         task="classes",
         n_rows=facts.n_rows,
         n_members=facts.n_members,
-        coverage=0.0,
+        coverage=None,
         about=about,
         labels=tuple(labels),
         scores=scores,
@@ -61,12 +66,12 @@ def of_classes(
         uncertain=examples(rows["entropy"], told, columns),
         wrong=examples(np.where(rows["correct"] == 1, 0.0, rows["nll"]), told, columns),
         outside=outside,
-        verdicts=_verdicts(facts, actual, predicted, labels),
+        verdicts=_verdicts(facts, scores, actual, predicted, labels),
         summary=_summary(facts, scores),
     )
 
 
-def _constant_facts(constant: Distribution, actual: Vector, n_classes: int) -> dict[str, Vector]:
+def _constant_facts(constant: Distribution, actual: Vector, n_classes: int) -> Rows:
     """What the same probabilities for every row are worth."""
     wrong = not isinstance(constant, Categorical) or constant.probs.shape != (n_classes,)
     require(not wrong, "constant", f"one Categorical of {n_classes} classes", constant)
@@ -81,36 +86,40 @@ def _constant_facts(constant: Distribution, actual: Vector, n_classes: int) -> d
     return {name: each.numpy() for name, each in found.items()}
 
 
-def _scores(facts: Facts, known: dict[str, Vector] | None) -> list[Score]:
-    rows, single, other = facts.ensemble, facts.single, known or {}
-    found = []
-    for key, name, better, meaning in (
-        ("correct", "Accuracy", "higher", "share of rows whose most probable class is the true one"),
-        ("nll", "NLL", "lower", "mean negative log-likelihood, −log p(true class), in nats"),
-        (
-            "brier",
-            "Brier score",
-            "lower",
-            f"squared distance of probabilities from the truth, divided by {facts.n_classes} classes",
+def _scores(sources: Sources, n_classes: int) -> list[Score]:
+    found = [
+        mean_score(
+            "Accuracy", "share of rows whose most probable class is the true one", "higher", sources, "correct", True
         ),
-    ):
-        values = compared(rows[key], single.get(key))
-        constant = float(other[key].mean()) if other else None
-        share = key == "correct"
-        found.append(Score(name, meaning, better, constant=constant, share=share, **values))  # type: ignore[arg-type]
-    if facts.n_classes > 2 * _TOP:
-        errors = [float((each["place"] >= _TOP).mean()) if each else None for each in (rows, single, other)]
+        mean_score("NLL", "mean negative log-likelihood, −log p(true class), in nats", "lower", sources, "nll"),
+    ]
+    meaning = f"mean squared distance of the probabilities from the truth, divided by the {n_classes} classes"
+    found.append(mean_score("Brier score", meaning, "lower", sources, "brier"))
+    if n_classes > 2 * _TOP:
         meaning = f"share of rows whose true class is not among the {_TOP} most probable"
-        found.append(Score(f"Top-{_TOP} error", meaning, "lower", errors[0] or 0.0, errors[1], errors[2], share=True))
-    for name, adaptive, kind in (("ECE", False, "equally wide"), ("ACE", True, "equally full")):
-        errors = [_calibration_error(each, adaptive) if each else None for each in (rows, single, other)]
-        long = "expected" if name == "ECE" else "adaptive"
+        values = over(sources, lambda rows: float((rows["place"] >= _TOP).mean()))
+        found.append(Score(f"Top-{_TOP} error", meaning, "lower", *values, share=True))
+    for name, long, kind in (("ECE", "expected", "equally wide"), ("ACE", "adaptive", "equally full")):
         meaning = f"{long} calibration error: mean distance of accuracy from confidence over {N_BINS} {kind} bins"
-        found.append(Score(name, meaning, "lower", errors[0] or 0.0, errors[1], errors[2], share=True))
+        values = over(sources, partial(_calibration_error, adaptive=name == "ACE"))
+        found.append(Score(name, meaning, "lower", *values, share=True))
+    if (area := _error_detection(sources[0])) is not None:
+        meaning = (
+            "area under the ROC curve: in how many pairs of a wrong and a right prediction the wrong one is less confident"
+        )
+        single = _error_detection(sources[1]) if sources[1] else None
+        found.append(Score("Error detection", meaning, "higher", area, single, share=True))
     return found
 
 
-def _calibration_error(rows: dict[str, Vector], adaptive: bool) -> float:
+def _error_detection(rows: Rows) -> float | None:
+    right = rows["correct"] == 1
+    if right.all() or not right.any():
+        return None
+    return ood_detection(-rows["confidence"][right], -rows["confidence"][~right]).auroc
+
+
+def _calibration_error(rows: Rows, adaptive: bool) -> float:
     return reliability(rows["confidence"], rows["correct"], N_BINS, adaptive).calibration_error
 
 
@@ -179,10 +188,9 @@ def _stops(confidence: Vector, correct: Vector) -> list[Stop]:
     return [Stop(each.wanted, -each.threshold, each.reached, each.kept, each.rows) for each in found]
 
 
-def _verdicts(facts: Facts, actual: Any, predicted: Any, labels: Sequence[str]) -> dict[str, str]:
+def _verdicts(facts: Facts, scores: list[Score], actual: Any, predicted: Any, labels: Sequence[str]) -> dict[str, str]:
     rows, n_rows = facts.ensemble, facts.n_rows
     wrong = 1 - rows["correct"]
-    groups = bins(rows["entropy"])
     risk = risk_by_share(-rows["confidence"], wrong)["risk"]
     half = risk[(len(risk) - 1) // 2]
     total = float(rows["entropy"].mean())
@@ -194,22 +202,25 @@ def _verdicts(facts: Facts, actual: Any, predicted: Any, labels: Sequence[str]) 
         "parts": f"{percent(part)} of the predicted entropy is disagreement between members.",
         "confidence": f"On {percent(float(sure.mean()))} of the rows the confidence is 90\u202f% or more.",
     }
-    if n_rows >= 2 * len(groups):
-        surest, least = float(wrong[groups[0]].mean()), float(wrong[groups[-1]].mean())
-        found["error"] = ratio_verdict(surest, least, "share of wrong predictions")
+    area = next((score.ensemble for score in scores if score.name == "Error detection"), None)
+    if area is not None and n_rows >= _ENOUGH:
+        n_wrong = float(wrong.sum())
+        chance = 2 * math.sqrt((n_rows + 1) / (12 * n_wrong * (n_rows - n_wrong)))
+        judged = awareness_verdict(area - 0.5, chance, 0.15)
+        found["error"] = f"In {percent(area)} of pairs a wrong prediction is less confident than a right one: {judged}."
     if sure.any():
         right = float(rows["correct"][sure].mean())
         found["accuracy"] = f"Where its confidence is 90\u202f% or more, it is right in {percent(right)} of the rows."
     worst = _confusions(actual, predicted, facts.n_classes)["confusions"]
     if worst["rows"]:
         true, guess = labels[worst["actual"][0]], labels[worst["predicted"][0]]
-        found["matrix"] = f"The most frequent confusion: {true} taken for {guess}, in {count(worst['rows'][0])} rows."
+        found["matrix"] = f"The most frequent confusion: {true} taken for {guess}, in {row_count(worst['rows'][0])}."
     return found
 
 
 def _summary(facts: Facts, scores: list[Score]) -> str:
     accuracy, nll = scores[0], scores[1]
-    text = f"On {count(facts.n_rows)} rows the model names the right class in {percent(accuracy.ensemble)}"
+    text = f"On {row_count(facts.n_rows)} the model names the right class in {percent(accuracy.ensemble)}"
     if accuracy.constant is not None:
         text += f" (always naming the most frequent class of training: {percent(accuracy.constant)})"
     stated = float(facts.ensemble["confidence"].mean())

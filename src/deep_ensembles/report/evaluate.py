@@ -11,8 +11,7 @@ from deep_ensembles._checks import check_number, require
 from deep_ensembles._distributions import indexed, rebuilt
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.report._facts import Batch as Batch
-from deep_ensembles.report._facts import collect
+from deep_ensembles.report._facts import Batch, collect
 from deep_ensembles.report.classes import of_classes
 from deep_ensembles.report.evaluation import Evaluation, Outside
 from deep_ensembles.report.examples import Columns

@@ -8,43 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
-from deep_ensembles.report._facts import Vector
-from deep_ensembles.report.wording import number, percent
+from deep_ensembles.report.scores import Score
 from deep_ensembles.tables import Table
 
 # Columns of numbers; None where a row has none.
 Curve = Mapping[str, Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Score:
-    """One number for all rows, of the ensemble, of one member alone and of a constant prediction.
-
-    Arguments:
-        name: what it is called.
-        meaning: its definition in a line.
-        better: whether lower or higher is better, or which value is aimed at.
-        ensemble, single, constant: the values; None where there is none.
-        gain: ensemble minus single.
-        gain_error: the standard error of the gain over rows.
-        share: whether it is a share, to be written in per cent.
-    """
-
-    name: str
-    meaning: str
-    better: Literal["lower", "higher"] | float
-    ensemble: float
-    single: float | None = None
-    constant: float | None = None
-    gain: float | None = None
-    gain_error: float | None = None
-    share: bool = False
-
-    def text(self, value: float | None) -> str:
-        """A value of this score as people read it."""
-        return percent(value) if self.share and value is not None else number(value)
 
 
 @dataclass(frozen=True)
@@ -107,7 +75,7 @@ class Evaluation:
     Arguments:
         task: whether numbers or classes were predicted.
         n_rows, n_members: how many.
-        coverage: the share that intervals should hold.
+        coverage: the share that intervals should hold; None for classes, which have none.
         about: facts about model and data, by name.
         labels: the names of the classes; none for numbers.
         scores: the headline.
@@ -122,7 +90,7 @@ class Evaluation:
     task: Literal["numbers", "classes"]
     n_rows: int
     n_members: int
-    coverage: float
+    coverage: float | None
     about: Mapping[str, str]
     labels: Sequence[str]
     scores: Sequence[Score]
@@ -147,27 +115,10 @@ class Evaluation:
         """The scores as a table."""
         head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
         rows = [
-            [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), better_text(score)]
+            [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), score.aim]
             for score in self.scores
         ]
         return Table("Scores", head, rows)
-
-
-def better_text(score: Score) -> str:
-    """Which way a score should go."""
-    return score.better if isinstance(score.better, str) else f"near {score.text(score.better)}"
-
-
-def compared(ours: Vector, single: Vector | None) -> dict[str, float | None]:
-    """The mean over rows of the ensemble and of one member, with the standard error of the difference."""
-    if single is None:
-        return {"ensemble": float(ours.mean())}
-    difference = ours - single
-    # An infinite score has no difference to speak of.
-    known = len(ours) > 1 and bool(np.isfinite(difference).all())
-    error = float(difference.std(ddof=1) / math.sqrt(len(ours))) if known else None
-    gain = float(difference.mean()) if known else None
-    return {"ensemble": float(ours.mean()), "single": float(single.mean()), "gain": gain, "gain_error": error}
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from deep_ensembles.panels import Layer, Line, Panel, Points
 from deep_ensembles.report.classes import MATRIX_CLASSES
 from deep_ensembles.report.evaluation import Evaluation, Example, Outside, Stop
 from deep_ensembles.report.svg import draw
-from deep_ensembles.report.wording import count, level, number, percent
+from deep_ensembles.report.wording import bound, count, level, number, percent
 from deep_ensembles.tables import Table
 
 _STOPS_SHOWN = 8
@@ -36,8 +36,10 @@ def trust(evaluation: Evaluation) -> dict[str, Any]:
             "have it on average."
         )
         heads = ["Wanted error", "Greatest standard deviation", "Error reached", "Share kept", "Rows kept"]
-    last = len(said) - 1
-    some = sorted({round(i * last / (_STOPS_SHOWN - 1)) for i in range(_STOPS_SHOWN)})
+    # Of demands that keep the same rows the strictest says most.
+    rows = [stop.rows for stop in evaluation.stops]
+    telling = [i for i in range(len(rows)) if i in (0, len(rows) - 1) or rows[i] != rows[i + 1]]
+    some = sorted({telling[round(i * (len(telling) - 1) / (_STOPS_SHOWN - 1))] for i in range(_STOPS_SHOWN)})
     keys = ("wanted", "threshold", "reached", "kept", "rows")
     return {
         "label": label,
@@ -55,7 +57,7 @@ def _said(evaluation: Evaluation, stop: Stop) -> dict[str, str]:
     classes = evaluation.task == "classes"
     shown = {
         "wanted": percent(stop.wanted) if classes else number(stop.wanted),
-        "threshold": number(stop.threshold, 6),
+        "threshold": bound(stop.threshold, lower=classes),
         "reached": percent(stop.reached, 2) if classes else number(stop.reached),
         "kept": percent(stop.kept),
         "rows": count(stop.rows),
@@ -103,7 +105,7 @@ def _number_line(evaluation: Evaluation) -> dict[str, Any]:
         "Std": lambda values: number(values["std"]),
         "Of that noise": lambda values: number(values["aleatoric"]),
         "Of that disagreement": lambda values: number(values["epistemic"]),
-        f"{level(evaluation.coverage)} interval": interval,
+        f"{level(evaluation.coverage or 0.0)} interval": interval,
     }
 
 
@@ -180,7 +182,11 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
             "The members' average variance, and the variance of their means; they add up. Standard deviations are the roots."
         )
     single = "The first member alone: what a single network would have given."
-    words = {"Ensemble": whole, "One member": single, "Ensemble − member": gain, "Constant": constant}
+    words = {"Ensemble": whole}
+    if any(score.single is not None for score in evaluation.scores):
+        words |= {"One member": single, "Ensemble − member": gain}
+    if any(score.constant is not None for score in evaluation.scores):
+        words["Constant"] = constant
     return words | {"Aleatoric, epistemic": parts}
 
 

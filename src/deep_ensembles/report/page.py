@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 import deep_ensembles
 from deep_ensembles._files import write_atomically
-from deep_ensembles.report.evaluation import Evaluation, Score, better_text
+from deep_ensembles.report.evaluation import Evaluation
 from deep_ensembles.report.listings import (
     class_listing,
     confusion_listing,
@@ -27,6 +27,7 @@ from deep_ensembles.report.listings import (
     trust,
 )
 from deep_ensembles.report.pictures import pictures
+from deep_ensembles.report.scores import Score
 from deep_ensembles.report.svg import draw
 from deep_ensembles.report.wording import count, number
 from deep_ensembles.tables import Table
@@ -172,7 +173,7 @@ def _line(evaluation: Evaluation, score: Score) -> dict[str, Any]:
     ]
     if present["One member"]:
         cells.append({"head": "Ensemble − member", "value": score.gain, "text": _difference(score), "best": False})
-    cells.append({"head": "Better", "value": None, "text": better_text(score), "best": False})
+    cells.append({"head": "Better", "value": None, "text": score.aim, "best": False})
     return {"name": score.name, "meaning": score.meaning, "cells": cells}
 
 

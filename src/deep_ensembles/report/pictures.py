@@ -110,6 +110,7 @@ def _width(evaluation: Evaluation) -> Picture:
 
 
 def _rows(evaluation: Evaluation) -> Picture:
+    asked = level(evaluation.coverage or 0.0)
     curve = {name: np.array(values, dtype=np.float64) for name, values in evaluation.curves["rows"].items()}
     outside = (curve["actual"] < curve["low"]) | (curve["actual"] > curve["high"])
     everything = np.concatenate([curve["actual"], curve["mean"]])
@@ -125,8 +126,8 @@ def _rows(evaluation: Evaluation) -> Picture:
     return Picture(
         "rows",
         "How close are single predictions?",
-        Panel(layers, "", "actual", f"predicted, with {level(evaluation.coverage)} interval"),
-        f"{which}: dots are predicted means, bars the {level(evaluation.coverage)} intervals. Good dots lie along the "
+        Panel(layers, "", "actual", f"predicted, with {asked} interval"),
+        f"{which}: dots are predicted means, bars the {asked} intervals. Good dots lie along the "
         "dashed line, and nearly all bars cross it.",
         evaluation.verdicts["rows"],
     )
@@ -149,10 +150,11 @@ def _number_error(evaluation: Evaluation) -> Picture:
 def _class_error(evaluation: Evaluation) -> Picture:
     curve = evaluation.curves["error"]
     layers: list[Layer] = [Line(curve["entropy"], curve["wrong"], "groups of rows", markers=True)]
+    top = 1.08 * (max(curve["wrong"]) or 1.0)
     return Picture(
         "error",
         "Is it wrong where it is unsure?",
-        Panel(layers, "", "predicted entropy, in nats", "share of wrong predictions", None, (0, 1.02), legend=False),
+        Panel(layers, "", "predicted entropy, in nats", "share of wrong predictions", None, (0, top), legend=False),
         f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure. A good curve starts near "
         "zero and rises steadily.",
         evaluation.verdicts.get("error", ""),

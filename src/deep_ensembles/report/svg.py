@@ -52,10 +52,11 @@ def draw(panel: Panel, name: str, description: str) -> str:
         '<svg class="figure" viewBox="0 0 420 330" ro'
     """
     legend = _legend(panel)
-    left, low_edge = _margins(panel)
+    x_limits, y_limits = _limits(panel)
+    left, low_edge = _margins(panel, y_limits)
     top = _TOP + _LEGEND_LINE * len(legend)
     height = _HEIGHT + (_LEGEND_LINE * max(0, len(legend) - 1)) + (low_edge - _BOTTOM)
-    axes = Axes(*_limits(panel), top, left, height - low_edge)
+    axes = Axes(x_limits, y_limits, top, left, height - low_edge)
     parts = [f'<svg class="figure" viewBox="0 0 {_short(_WIDTH)} {_short(height)}" role="img" aria-label="{escape(name)}">']
     parts += [f"<desc>{escape(description)}</desc>", _frame(panel, axes)]
     parts += [_layer(layer, axes) for layer in panel.layers]
@@ -103,11 +104,11 @@ def _padded(values: Sequence[float]) -> tuple[float, float]:
     return (low if low == 0 else low - edge), high + edge
 
 
-def _margins(panel: Panel) -> tuple[float, float]:
-    """The room for names on the left and below, where places have names."""
-    left, below = _LEFT, _BOTTOM
-    if panel.y_ticks is not None and len(panel.y_ticks) <= _MANY:
-        left = min(130.0, 30.0 + _CHARACTER * max(len(_cut(each)) for each in panel.y_ticks))
+def _margins(panel: Panel, y_limits: tuple[float, float]) -> tuple[float, float]:
+    """The room for ticks and names on the left and below."""
+    below = _BOTTOM
+    longest = max((len(text) for _, text in _places(panel.y_ticks, y_limits)), default=0)
+    left = min(130.0, max(_LEFT, 32.0 + _CHARACTER * longest))
     if panel.x_ticks is not None and len(panel.x_ticks) <= _MANY and _slanted(panel.x_ticks):
         below = 40.0 + 0.75 * _CHARACTER * max(len(_cut(each)) for each in panel.x_ticks)
     return left, below
@@ -134,7 +135,8 @@ def _frame(panel: Panel, axes: Axes) -> str:
             f'<text class="tick" x="{_short(axes.left - 6)}" y="{_short(y + 4.5)}" text-anchor="end">{escape(text)}</text>'
         )
     slanted = panel.x_ticks is not None and len(panel.x_ticks) <= _MANY and _slanted(panel.x_ticks)
-    for value, text in _places(panel.x_ticks, axes.x_limits):
+    places = _places(panel.x_ticks, axes.x_limits)
+    for value, text in _apart(places, right - axes.left) if panel.x_ticks is None else places:
         x, low = _short(axes.x(value)), _short(axes.bottom + 17)
         turn = f' transform="rotate(-40 {x} {_short(axes.bottom + 12)})"' if slanted else ""
         anchor = "end" if slanted else "middle"
@@ -150,6 +152,14 @@ def _places(names: Sequence[str] | None, limits: tuple[float, float]) -> list[tu
         step = found[1] - found[0] if len(found) > 1 else limits[1] - limits[0]
         return [(value, tick_text(value, float(f"{step:.6g}"))) for value in found]
     return [(float(i), _cut(name)) for i, name in enumerate(names)] if len(names) <= _MANY else []
+
+
+def _apart(places: list[tuple[float, str]], width: float) -> list[tuple[float, str]]:
+    """Every place, or every second and so on, so that texts do not touch."""
+    step = 1
+    while sum(len(text) * _CHARACTER + 8 for _, text in places[::step]) > width:
+        step += 1
+    return places[::step]
 
 
 def _layer(layer: Layer, axes: Axes) -> str:

@@ -18,6 +18,16 @@ def count(value: int) -> str:
     return str(value) if abs(value) < 10_000 else f"{value:,}".replace(",", _SPACE)
 
 
+def row_count(value: int) -> str:
+    """So many rows.
+
+    Example:
+        >>> row_count(1), row_count(2)
+        ('1 row', '2 rows')
+    """
+    return f"{count(value)} row{'' if value == 1 else 's'}"
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A number to some significant digits; whole numbers up to ten million keep all of theirs.
 
@@ -37,6 +47,20 @@ def number(value: float | None, digits: int = 4) -> str:
     if not 1e-4 <= size < 1e7:
         return sign + f"{size:.{digits}g}"
     return sign + f"{size:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+
+
+def bound(value: float, lower: bool) -> str:
+    """A threshold to six digits, rounded so that what meets the exact one meets it too.
+
+    Example:
+        >>> bound(0.12345678, lower=True), bound(0.12345678, lower=False), bound(123456.7, lower=False)
+        ('0.123456', '0.123457', '123457')
+    """
+    if value == 0:
+        return "0"
+    digits = 5 - math.floor(math.log10(abs(value)))
+    rounded = math.floor(value * 10.0**digits) if lower else math.ceil(value * 10.0**digits)
+    return f"{rounded / 10.0**digits:.{max(0, digits)}f}" if -5 <= digits <= 12 else f"{value:.6g}"
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -106,17 +130,18 @@ def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
     return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {judged}."
 
 
-def ratio_verdict(surest: float, least: float, what: str) -> str:
-    """Whether the rows called uncertain were the worse ones.
+def awareness_verdict(strength: float, chance: float, good: float) -> str:
+    """Whether uncertainty tells good predictions from bad ones.
+
+    Arguments:
+        strength: a measure of that, 0 if it does not.
+        chance: what chance alone may reach.
+        good: from where on it is worth the name.
 
     Example:
-        >>> ratio_verdict(1.0, 3.0, "error")[:81]
-        'The error of the least sure tenth of the rows is 3.0 times that of the surest ten'
+        >>> awareness_verdict(0.5, 0.1, 0.2), awareness_verdict(0.05, 0.1, 0.2)
+        ('it knows what it does not know', 'no more than chance explains')
     """
-    pair = f"{what} of the least sure tenth of the rows"
-    if surest <= 0:
-        judged = "it knows what it does not know" if least > 0 else "nothing to tell apart"
-        return f"The {pair} is {number(least, 3)}, that of the surest tenth is 0: {judged}."
-    ratio = least / surest
-    judged = "it knows what it does not know" if ratio >= 1.5 else "it hardly tells good from bad predictions"
-    return f"The {pair} is {number(ratio, 2)} times that of the surest tenth: {judged}."
+    if strength <= chance:
+        return "no more than chance explains"
+    return "it knows what it does not know" if strength >= good else "it knows only little of what it does not know"

@@ -11,9 +11,8 @@ import torch
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.progress import row_progress
-from deep_ensembles.report.evaluate import Batch, evaluate
+from deep_ensembles.report import Batch, Report, evaluate
 from deep_ensembles.report.evaluation import Outside
-from deep_ensembles.report.page import Report
 from deep_ensembles.table_files import TableError, TableFiles, open_table
 from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._predict import BATCH_ROWS

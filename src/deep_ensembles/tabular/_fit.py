@@ -20,7 +20,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recalibration import Conformal, FitRecalibration, Recalibration, Temperature, VarianceScaling, choose
-from deep_ensembles.report.evaluate import Batch, evaluate, first_member
+from deep_ensembles.report import Batch, evaluate, first_member
 from deep_ensembles.report.evaluation import Evaluation
 from deep_ensembles.runs import ComplementaryFolds
 from deep_ensembles.table_files import TableError
