@@ -20,6 +20,7 @@ class Table:
         columns: the heads.
         rows: one text per column.
         note: a line below.
+        words: heads of columns of words, which stand to the left as the first does.
 
     Example:
         >>> print(Table("Pets", ["kind", "number"], [["cat", "2"]]).text().strip())
@@ -33,13 +34,14 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]] = field(default_factory=list)
     note: str = ""
+    words: Sequence[str] = ()
 
     def rich(self) -> RichTable:
-        """As rich shows it; all columns but the first are numbers, to the right."""
+        """As rich shows it; numbers stand to the right."""
         styles = {"title_justify": "left", "title_style": "bold", "caption_justify": "left", "caption_style": "dim"}
         table = RichTable(title=self.title, caption=self.note or None, box=box.SIMPLE_HEAD, **styles)  # type: ignore[arg-type]
         for place, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+            table.add_column(column, justify="left" if place == 0 or column in self.words else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*row)
         return table

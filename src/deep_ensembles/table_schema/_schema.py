@@ -102,7 +102,7 @@ class Schema:
         kept = [[column.name, column.in_words()] for column in self.columns]
         left_out = [[name, f"left out: {reason}"] for name, reason in self.dropped]
         note = f"{len(self.columns)} columns make {len(self.input_names)} inputs"
-        return Table("Columns", ["column", "understood as"], [*kept, *left_out], note)
+        return Table("Columns", ["column", "understood as"], [*kept, *left_out], note, words=["understood as"])
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, from which `schema_from` makes an equal schema."""

@@ -30,6 +30,7 @@ class TableData:
         table: all their columns.
         target: what is predicted.
         y: numbers, or codes of classes.
+        rows: their numbers in the table as it was read, from 0.
         weights, groups, times: what columns say of rows; None where there is none.
         decimal: the likely decimal mark.
     """
@@ -37,6 +38,7 @@ class TableData:
     table: pa.Table
     target: Target
     y: NDArray[Any]
+    rows: NDArray[np.int64]
     weights: NDArray[np.float64] | None
     groups: NDArray[np.int64] | None
     times: NDArray[np.float64] | None
@@ -68,7 +70,7 @@ def read_data(data: Any, settings: TableSettings, say: Say) -> TableData:
     weights = None if settings.weights is None else read_weights(settings.weights, table[settings.weights])
     groups = None if settings.group is None else read_groups(settings.group, table[settings.group])
     times = None if settings.time is None else read_times(settings.time, table[settings.time])
-    return TableData(table, target, y, weights, groups, times, decimal)
+    return TableData(table, target, y, np.flatnonzero(kept), weights, groups, times, decimal)
 
 
 def _check_columns(names: tuple[str, ...], settings: TableSettings) -> None:

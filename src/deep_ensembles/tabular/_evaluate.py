@@ -47,7 +47,7 @@ def evaluate_table(
             outside=seen.outside,
             about=_about(model, files, seen),
         )
-    return Report(evaluation, f"`{model.target.name}` predicted for {evaluation.n_rows} rows")
+    return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 
 @dataclass

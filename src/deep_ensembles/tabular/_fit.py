@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from deep_ensembles import recalibration
+from deep_ensembles._arrow import pa
 from deep_ensembles.checkpoint import Checkpoint
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
@@ -31,6 +32,7 @@ from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._settings import TableSettings
 
 _CROSS_FITS = 5
+_SHOWN_COLUMNS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,14 +76,13 @@ def fit_table(
     inputs = schema.encode(train)
     groups = None if read.groups is None else read.groups[train_rows]
     ensemble = _trained(inputs, read, train_rows, settings, groups=groups, checkpoint=checkpoint, verbose=verbose)
-    if len(held_rows):
-        judged, target = ensemble.mixture(schema.encode(read.select(held_rows))), read.y[held_rows]
-    else:
-        judged, target = ensemble.out_of_fold(inputs), read.y[train_rows]
+    rows = held_rows if len(held_rows) else train_rows
+    cells, target = read.select(rows).select(schema.names), read.y[rows]
+    judged = ensemble.mixture(schema.encode(cells)) if len(held_rows) else ensemble.out_of_fold(inputs)
     fit = fit_named(settings.recalibration, bool(read.target.classes), len(target))
     recalibrated = dataclasses.replace(ensemble, recalibration=fit(judged, target))
     model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
-    evaluation = _held_out(judged, target, fit, model)
+    evaluation = _held_out(judged, target, read.rows[rows], cells, fit, model)
     say(f"recalibration: {in_words(recalibrated.recalibration)}")
     scores = {score.name: score.ensemble for score in evaluation.scores}
     facts = {**model.facts, "held_out_scores": scores}
@@ -177,25 +178,37 @@ def in_words(fitted: Recalibration | None) -> str:
     return "isotonic; predicted levels are replaced by those that held-out rows showed"
 
 
-def _held_out(judged: Mixture, target: NDArray[Any], fit: FitRecalibration, model: TableModel) -> Evaluation:
+def _held_out(
+    judged: Mixture, target: NDArray[Any], rows: NDArray[np.int64], cells: pa.Table, fit: FitRecalibration, model: TableModel
+) -> Evaluation:
     """Scores of rows that neither networks nor the recalibration they are judged with have seen."""
+    parts = [np.arange(len(target))]
+    if len(target) >= 4 * LEAST_ROWS:
+        parts = [np.arange(start, len(target), _CROSS_FITS) for start in range(_CROSS_FITS)]
+    order = np.concatenate(parts)
+    shown = cells.take(pa.array(order)).select(cells.column_names[:_SHOWN_COLUMNS])
     return evaluate(
-        _cross_fitted(judged, torch.from_numpy(target), fit),
+        _cross_fitted(judged, torch.from_numpy(target), parts, fit),
         constant=model.constant,
         labels=[str(label) for label in model.target.classes] or None,
+        columns={"row of the table": rows[order] + 1, **{name: shown[name] for name in shown.column_names}},
+        about={
+            "Predicted": f"{model.target.name} ({model.target.task})",
+            "Recalibration": in_words(model.ensemble.recalibration),
+        },
     )
 
 
-def _cross_fitted(judged: Mixture, target: torch.Tensor, fit: FitRecalibration) -> Iterator[Batch]:
+def _cross_fitted(
+    judged: Mixture, target: torch.Tensor, parts: list[NDArray[np.int64]], fit: FitRecalibration
+) -> Iterator[Batch]:
     """Every part recalibrated by what the other parts say."""
-    n = len(target)
-    part = torch.arange(n) % _CROSS_FITS
-    several = judged.n_members > 1
-    for number in range(_CROSS_FITS if n >= 4 * LEAST_ROWS else 1):
-        own = part == number if n >= 4 * LEAST_ROWS else torch.ones(n, dtype=torch.bool)
-        fitted = fit(judged[~own], target[~own]) if bool((~own).any()) else None
+    for part in parts:
+        own = torch.zeros(len(target), dtype=torch.bool)
+        own[torch.from_numpy(part)] = True
+        fitted = fit(judged[~own], target[~own]) if len(parts) > 1 else None
         mixture = judged[own]
-        single = first_member(mixture) if several else None
+        single = first_member(mixture) if judged.n_members > 1 else None
         yield Batch(mixture if fitted is None else fitted(mixture), target[own], single)
 
 
@@ -205,7 +218,7 @@ def scores_table(evaluation: Evaluation, title: str) -> Table:
         [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), score.meaning]
         for score in evaluation.scores
     ]
-    return Table(title, ["score", "ensemble", "one network", "constant", "meaning"], rows)
+    return Table(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])
 
 
 def _facts(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> dict[str, Any]:
