@@ -31,7 +31,7 @@ from deep_ensembles.naming import describe, restore
 from deep_ensembles.networks import mlp
 from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.report import Batch, Report, evaluate, first_member, one_target, outside_range
+from deep_ensembles.report import Report, beside_targets, evaluate, outside_range
 from deep_ensembles.runs import Recipe, Resampling
 from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
@@ -169,7 +169,7 @@ class _DeepEnsemble(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
         evaluation = evaluate(
-            self._judged(checked, known, target),
+            beside_targets(self.ensemble_.batches(checked), known, target),
             constant=self._constant(target),
             coverage=coverage,
             labels=getattr(self, "classes_", None),
@@ -178,14 +178,6 @@ class _DeepEnsemble(BaseEstimator):
             about={"Model": type(self).__name__, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(known)} rows")
-
-    def _judged(self, X: np.ndarray, y: np.ndarray, target: int) -> Iterator[Batch]:
-        start = 0
-        for batch in self.ensemble_.batches(X):
-            own = one_target(batch, target) if batch.event_shape else batch
-            stop = start + own.batch_shape[0]
-            yield Batch(own, y[start:stop], first_member(own) if own.n_members > 1 else None)
-            start = stop
 
     def _known_targets(self, y: Any, target: int) -> np.ndarray:
         raise NotImplementedError

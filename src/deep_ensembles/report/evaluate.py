@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch.distributions import Distribution, Independent
@@ -57,6 +57,28 @@ def evaluate(
     named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)]
     require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
     return of_classes(facts, constant, named, told, columns, outside)
+
+
+def beside_targets(mixtures: Iterable[Mixture], targets: Any, which: int = 0) -> Iterator[Batch]:
+    """Predictions for consecutive rows, each with its targets and its first member alone.
+
+    Arguments:
+        mixtures: as `Ensemble.batches` gives them.
+        targets: one for each row.
+        which: of several predicted targets.
+
+    Example:
+        >>> import torch
+        >>> rows = Mixture(torch.distributions.Normal(torch.zeros(2, 4), torch.ones(2, 4)))
+        >>> [batch.target for batch in beside_targets([rows[:3], rows[3:]], [5, 6, 7, 8])]
+        [[5, 6, 7], [8]]
+    """
+    start = 0
+    for mixture in mixtures:
+        own = one_target(mixture, which) if mixture.event_shape else mixture
+        stop = start + own.batch_shape[0]
+        yield Batch(own, targets[start:stop], first_member(own) if own.n_members > 1 else None)
+        start = stop
 
 
 def first_member(mixture: Mixture) -> Mixture:
