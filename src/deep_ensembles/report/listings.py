@@ -86,7 +86,7 @@ def example_listings(evaluation: Evaluation) -> tuple[list[Table], str]:
     reading += (
         "Entropy is the whole uncertainty in nats; disagreement is the sum of the members' divergences from their average."
         if classes
-        else "The standard deviation (std) comes from noise that members agree on and from their disagreement; squares add up."
+        else "The standard deviation (std) is noise that members agree on and their disagreement; the squares add up."
     )
     worst = "The wrong predictions that gave the true class least" if classes else "The largest errors"
     pairs = (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong))
