@@ -33,7 +33,7 @@ from deep_ensembles.networks import mlp
 from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
-from deep_ensembles.report import Batch, Report, evaluate, one_target, outside_range
+from deep_ensembles.report import Report, beside_targets, evaluate, outside_range
 from deep_ensembles.runs import ComplementaryFolds, Recipe, Resampling
 from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
@@ -201,8 +201,9 @@ class _DeepEnsemble(BaseEstimator):
         check_consistent_length(checked, known)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
+        alone = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
         evaluation = evaluate(
-            self._judged(checked, known, target),
+            beside_targets(self.ensemble_.batches(checked), known, alone, which=target),
             constant=self._constant(target),
             coverage=coverage,
             labels=getattr(self, "classes_", None),
@@ -211,18 +212,6 @@ class _DeepEnsemble(BaseEstimator):
             about={"Model": type(self).__name__, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(known)} rows")
-
-    def _judged(self, X: np.ndarray, y: np.ndarray, target: int) -> Iterator[Batch]:
-        start = 0
-        alone = self.ensemble_.subset(1)
-        for own, single in zip(self.ensemble_.batches(X), alone.batches(X), strict=True):
-            pair = [
-                one_target(each, target) if isinstance(each, Mixture) and each.event_shape else each
-                for each in (own, single)
-            ]
-            stop = start + own.batch_shape[0]
-            yield Batch(pair[0], y[start:stop], pair[1] if self.ensemble_.n_members > 1 else None)
-            start = stop
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         """What someone predicts who knows the training targets alone."""

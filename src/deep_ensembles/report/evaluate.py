@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from torch.distributions import Distribution, Independent
@@ -57,6 +58,34 @@ def evaluate(
     named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)]
     require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
     return of_classes(facts, constant, named, told, columns, outside)
+
+
+def beside_targets(
+    predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *, which: int = 0
+) -> Iterator[Batch]:
+    """Predictions for consecutive rows, each with its targets and what one member alone predicts.
+
+    Arguments:
+        predictions: as `Ensemble.batches` gives them.
+        targets: one for each row.
+        singles: the same of one member, as `ensemble.subset(1).batches` gives them.
+        which: of several predicted targets.
+
+    Example:
+        >>> import torch
+        >>> rows = Mixture(torch.distributions.Normal(torch.zeros(2, 4), torch.ones(2, 4)))
+        >>> [batch.target for batch in beside_targets([rows[:3], rows[3:]], [5, 6, 7, 8])]
+        [[5, 6, 7], [8]]
+    """
+    start = 0
+    for own, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
+        stop = start + own.batch_shape[0]
+        yield Batch(_chosen(own, which), targets[start:stop], None if single is None else _chosen(single, which))
+        start = stop
+
+
+def _chosen(prediction: Prediction, which: int) -> Prediction:
+    return one_target(prediction, which) if isinstance(prediction, Mixture) and prediction.event_shape else prediction
 
 
 def first_member(mixture: Mixture) -> Mixture:

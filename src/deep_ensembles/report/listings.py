@@ -86,7 +86,7 @@ def example_listings(evaluation: Evaluation) -> tuple[list[Table], str]:
     reading += (
         "Entropy is the whole uncertainty in nats; disagreement is the sum of the members' divergences from their average."
         if classes
-        else "The standard deviation is split into noise that members agree on and disagreement between them."
+        else "The standard deviation (std) is noise that members agree on and their disagreement; the squares add up."
     )
     worst = "The wrong predictions that gave the true class least" if classes else "The largest errors"
     pairs = (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong))
@@ -103,8 +103,8 @@ def _number_line(evaluation: Evaluation) -> dict[str, Any]:
         "Predicted": lambda values: number(values["predicted"]),
         "Error": lambda values: number(values["error"]),
         "Std": lambda values: number(values["std"]),
-        "Of that noise": lambda values: number(values["aleatoric"]),
-        "Of that disagreement": lambda values: number(values["epistemic"]),
+        "Noise": lambda values: number(values["aleatoric"]),
+        "Disagreement": lambda values: number(values["epistemic"]),
         f"{level(evaluation.coverage or 0.0)} interval": interval,
     }
 
