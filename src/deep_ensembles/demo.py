@@ -31,10 +31,11 @@ class Demo:
     tables: list[Table]
     picture: Path
     models: list[Path]
+    reports: list[Path]
 
 
 def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
-    """Train a regressor and a classifier, compare one network with the ensemble, save models and a picture."""
+    """Train a regressor and a classifier, compare one network with the ensemble, save models, a picture and reports."""
     regressor, patients, progression = _regression(random_state, verbose)
     classifier, images, digits = _classification(random_state, verbose)
     prediction, classes = regressor.ensemble_.mixture(patients), classifier.predict_distribution(images)
@@ -66,7 +67,11 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     surest = "Digits: the surest and, below, the least sure of the test images"
     rows = [upper, Row(_digits(classes, images, digits, certain[:_SHOWN]), surest, 1.8),
             Row(_digits(classes, images, digits, certain[: -_SHOWN - 1 : -1]), "", 1.8)]  # fmt: skip
-    return Demo(tables, save_figure(Figure(rows), out / "demo.png"), models)
+    reports = [
+        regressor.report(patients, progression).save(out / "diabetes.html"),
+        classifier.report(images, digits).save(out / "digits.html"),
+    ]
+    return Demo(tables, save_figure(Figure(rows), out / "demo.png"), models, reports)
 
 
 def _regression(random_state: int, verbose: int) -> tuple[DeepEnsembleRegressor, np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder for models and picture.")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
 ) -> None:
-    """Train on two small data sets, compare one network with an ensemble, leave models and a picture.
+    """Train on two small data sets, compare one network with an ensemble, leave models, a picture and reports.
 
     Example: deep-ensembles demo --out demo
     """
@@ -26,6 +26,8 @@ def demo(
     print(f"picture  {shown.picture}")
     for model in shown.models:
         print(f"model    {model}")
+    for report in shown.reports:
+        print(f"report   {report}  (open it in a browser)")
 
 
 def reproduce(
