@@ -55,16 +55,19 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
 
 
 def invert(
-    cdf: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], target: Tensor, low: Tensor, high: Tensor
+    cdf: Callable[[Tensor], Tensor], density: Callable[[Tensor], Tensor], target: Tensor, bracket: tuple[Tensor, ...]
 ) -> Tensor:
-    r"""Solve cdf(x) = target with low ≤ x ≤ high: Newton steps, halving the bracket wherever one would leave it.
+    r"""Solve cdf(x) = target: Newton steps, halving the bracket wherever one would leave it.
 
     The steps solve $\Phi^{-1}(F(x)) = \Phi^{-1}(q)$, which is a straight line for a normal and nearly one for most mixtures.
+
+    Arguments:
+        bracket: a lower bound, where to begin, an upper bound.
     """
-    low, high = low.clone(), high.clone()
+    low, start, high = bracket
     eps = torch.finfo(low.dtype).eps
     wanted = torch.special.ndtri(target)
-    point = torch.where(low == high, low, low + (high - low) / 2)
+    point = torch.where(low == high, low, start)
     for _ in range(_MAX_ITERATIONS):
         found = cdf(point)
         low, high = torch.where(found < target, point, low), torch.where(found >= target, point, high)

@@ -133,7 +133,8 @@ class Mixture(Distribution):
         dim = self._member_dim(len(self.event_shape))
         if not bool(marginal(self.components).variance.any()):
             return self._step_quantile(quantiles, value, dim)
-        return invert(self.cdf, self._density, value, quantiles.amin(dim), quantiles.amax(dim))
+        middle = self._average(quantiles, len(self.event_shape))
+        return invert(self.cdf, self._density, value, (quantiles.amin(dim), middle, quantiles.amax(dim)))
 
     def _step_quantile(self, points: Tensor, value: Tensor, dim: int) -> Tensor:
         """The smallest member's point that reaches the wanted share, where members predict points."""

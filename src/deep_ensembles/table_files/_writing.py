@@ -65,7 +65,9 @@ def _begin(path: Path, schema: pa.Schema, stack: ExitStack) -> Any:
     file = stack.enter_context(replacing(path))
     name = path.name.lower()
     if name.endswith(".parquet"):
-        return parquet.ParquetWriter(file, schema, compression="snappy")
+        # Looking for repeated numbers costs more time than it saves space.
+        words = [field.name for field in schema if not pa.types.is_floating(field.type)]
+        return parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=words)
     if name.endswith(".gz"):
         file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))  # type: ignore[assignment]
     separator = "\t" if ".tsv" in name else ","

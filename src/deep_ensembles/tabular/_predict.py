@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa
-from deep_ensembles._checks import check_number, require
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.progress import row_progress
 from deep_ensembles.recalibration import Conformal, Prediction
-from deep_ensembles.table_files import TableError, open_table, writing
+from deep_ensembles.table_files import TableError, TableFiles, check_ending, open_table, writing
 from deep_ensembles.tabular._model import TableModel
 
 BATCH_ROWS = 65536
 Columns = dict[str, Any]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,40 +70,63 @@ class Predicted:
     ignored: Sequence[str]
 
 
-def predict_table(model: TableModel, data: Any, out: str | os.PathLike[str], *, verbose: int = 0, **asked: Any) -> Predicted:
+def predict_table(
+    model: TableModel, data: Any, out: str | os.PathLike[str], *, workers: int = 1, verbose: int = 0, **asked: Any
+) -> Predicted:
     """Predict all rows of a table in order, and write them to a file that takes its place when it is whole.
 
     Arguments:
         model: made by `fit_table`.
         data: a file, several, or a folder of parts.
         out: a file that ends in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
+        workers: threads that predict side by side; worth more than 1 where torch uses one thread each.
+        verbose: 1 for a progress bar on a terminal.
         asked: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`; see `Asked`.
     """
     wishes = Asked(**asked)
     _check_abstention(model, wishes)
+    check_ending(Path(out))
     files = open_table(data)
     _check_names(model, files.names, wishes)
     wanted = list(dict.fromkeys([*model.schema.names, *wishes.keep]))
     rows, abstained = 0, 0
-    with writing(out) as table, row_progress(files.n_rows, verbose) as advance, torch.inference_mode():
-        for batch in files.batches(wanted, BATCH_ROWS):
-            columns = _predicted(model, batch, rows + 1, wishes)
-            if "abstain" in columns:
-                abstained += int(columns["abstain"].sum())
-            kept = {name: batch.column(name) for name in wishes.keep}
-            table.write(pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()}))
-            rows += batch.num_rows
-            advance(batch.num_rows)
-        if rows == 0:
-            nothing = pa.table({name: pa.array([], pa.string()) for name in wanted}).to_batches() or [_empty(wanted)]
-            table.write(pa.record_batch({k: _array(v) for k, v in _predicted(model, nothing[0], 1, wishes).items()}))
+    with writing(out) as table, row_progress(files.n_rows, verbose) as advance:
+        for done in in_order(partial(_predicted, model, wishes), _numbered(files, wanted), workers):
+            if "abstain" in done.schema.names:
+                abstained += pc.sum(done.column("abstain")).as_py() or 0
+            table.write(done)
+            rows += done.num_rows
+            advance(done.num_rows)
     asked_to = wishes.abstain_below is not None or wishes.abstain_above is not None
     ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *wishes.keep)]
     return Predicted(rows, abstained if asked_to else None, ignored)
 
 
-def _empty(names: Sequence[str]) -> pa.RecordBatch:
-    return pa.record_batch({name: pa.array([], pa.string()) for name in names})
+def _numbered(files: TableFiles, names: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Batches with the number of their first row; at least one, be it empty."""
+    first_row = 1
+    for batch in files.batches(names, BATCH_ROWS):
+        yield batch, first_row
+        first_row += batch.num_rows
+    if first_row == 1:
+        yield pa.record_batch({name: pa.array([], pa.string()) for name in names}), 1
+
+
+def in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: int) -> Iterator[Result]:
+    """What a function gives for items, in their order; so many are worked on side by side, and few wait."""
+    check_integer("workers", workers, low=1)
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for each in waiting:
+                each.cancel()
 
 
 def _check_abstention(model: TableModel, asked: Asked) -> None:
@@ -133,14 +161,18 @@ def _quantile_name(level: float) -> str:
     return f"q{level:g}"
 
 
-def _predicted(model: TableModel, batch: pa.RecordBatch, first_row: int, asked: Asked) -> Columns:
-    mixture = model.ensemble.mixture(model.schema.encode(batch, asked.errors, first_row))
-    fitted = model.ensemble.recalibration
-    if model.target.classes:
+def _predicted(model: TableModel, asked: Asked, numbered: tuple[pa.RecordBatch, int]) -> pa.RecordBatch:
+    batch, first_row = numbered
+    with torch.inference_mode():
+        mixture = model.ensemble.mixture(model.schema.encode(batch, asked.errors, first_row))
+        fitted = model.ensemble.recalibration
         prediction = mixture if fitted is None else fitted(mixture)
-        assert isinstance(prediction, Mixture)
-        return _class_columns(model, prediction, asked)
-    return _number_columns(mixture, mixture if fitted is None else fitted(mixture), fitted, asked)
+        if isinstance(prediction, Mixture) and prediction.is_discrete:
+            columns = _class_columns(model, prediction, asked)
+        else:
+            columns = _number_columns(mixture, prediction, fitted, asked)
+    kept = {name: batch.column(name) for name in asked.keep}
+    return pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()})
 
 
 def _number_columns(mixture: Mixture, prediction: Prediction, fitted: Any, asked: Asked) -> Columns:

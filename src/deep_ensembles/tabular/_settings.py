@@ -58,7 +58,7 @@ class TableSettings:
     hidden_sizes: tuple[int, ...] = (100, 100)
     epsilon: float = 0.0
     max_epochs: int = 200
-    patience: int = 10
+    patience: int = 20
     learning_rate: float = 0.003
     batch_size: int | None = None
     time_limit: float | None = None
