@@ -18,6 +18,7 @@ from benchmarks.measuring import HEADER, Line
 from benchmarks.one_scikit_learn_mlp import one_scikit_learn_mlp
 from benchmarks.prediction_memory import prediction_memory
 from benchmarks.small_ensemble import small_ensemble, small_ensemble_adversarial
+from benchmarks.tables import tables
 from benchmarks.wide_batch_norm import wide_batch_norm
 
 BENCHMARKS = {
@@ -34,6 +35,7 @@ BENCHMARKS = {
         import_cost,
         linear_growth,
         prediction_memory,
+        tables,
     )
 }
 

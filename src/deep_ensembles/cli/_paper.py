@@ -52,7 +52,7 @@ def reproduce(
                 for each in experiments]  # fmt: skip
         print_tables([module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows)])
         return
-    with one_sentence():
+    with one_sentence("stopped; the same command goes on where it was"):
         names = {"only": listed(only), "methods": listed(methods), "networks": listed(networks)}
         execution = module("execution").Processes(jobs) if cluster is None else module("execution.ray").Ray(cluster)
         how = {"scale": scale, "force": force, "out": out, "seed": seed, "execution": execution}

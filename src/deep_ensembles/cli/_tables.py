@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import os
@@ -70,7 +71,7 @@ def fit(
 
       deep-ensembles fit visits/ --target returns --group patient --time-limit 60 --out visits-model
     """
-    with one_sentence():
+    with one_sentence("stopped; the same command goes on where it was"):
         tabular = module("tabular")
         given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
                  "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
@@ -78,10 +79,11 @@ def fit(
         settings, data, out = _settings(given, config, data, out)
         model_files, checkpoint = module("model_files"), module("checkpoint")
         model_files.check_replaceable(out)
-        state = checkpoint.Checkpoint(out.with_name(f".{out.name}.checkpoint"), every_seconds=30)
+        state = checkpoint.Checkpoint(_state(out, data, settings), every_seconds=30)
         found = tabular.fit_table(data, settings, say=say, checkpoint=state, verbose=1)
         found.model.save(out)
-        Path(state.path).unlink(missing_ok=True)
+        for old in out.parent.glob(f".{out.name}.*.checkpoint"):
+            old.unlink()
         say(tabular.scores_table(found.evaluation, f"Scores of the {found.evaluation.n_rows} rows held out"))
         say(found.evaluation.summary)
         if report is not None:
@@ -112,7 +114,7 @@ def predict(
 
       deep-ensembles predict visits-model new.parquet --out p.parquet --abstain-below 0.8
     """
-    with one_sentence():
+    with one_sentence("stopped; nothing was written"):
         tabular = module("tabular")
         levels = tuple(_numbers("quantiles", quantiles))
         asked = {"coverage": coverage, "quantiles": levels, "abstain_below": abstain_below, "abstain_above": abstain_above,
@@ -202,6 +204,13 @@ def _settings(given: dict[str, Any], config: Path | None, data: Any, out: Path |
             raise typer.BadParameter(f"{name} is needed")
     assert out is not None
     return tabular.TableSettings(**known), data, out
+
+
+def _state(out: Path, data: list[Path], settings: Any) -> Path:
+    """Where the state of a training is kept: beside the model, and apart for other settings or data."""
+    seen = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in data if each.exists()]
+    digest = hashlib.sha256(f"{settings.text()}{seen}".encode()).hexdigest()
+    return out.with_name(f".{out.name}.{digest[:12]}.checkpoint")
 
 
 def _table_model(path: Path) -> Any:

@@ -39,8 +39,8 @@ def say(what: Any) -> None:
 
 
 @contextmanager
-def one_sentence() -> Iterator[None]:
-    """What the user can mend is said in one sentence, with exit code 1."""
+def one_sentence(stopped: str = "stopped") -> Iterator[None]:
+    """What the user can mend is said in one sentence, with exit code 1; `stopped` is what Ctrl-C has to say."""
     try:
         yield
     except BrokenPipeError:
@@ -51,5 +51,5 @@ def one_sentence() -> Iterator[None]:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
-        print("stopped; the same command goes on where it was", file=sys.stderr)
+        print(stopped, file=sys.stderr)
         raise typer.Exit(130) from error

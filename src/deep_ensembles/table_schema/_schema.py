@@ -19,6 +19,8 @@ from deep_ensembles.table_files import TableError
 from deep_ensembles.table_schema._kinds import DROP, judged
 from deep_ensembles.tables import Table
 
+_SHOWN = 50
+
 
 @dataclass(frozen=True)
 class Schema:
@@ -101,7 +103,11 @@ class Schema:
         """What was understood of each column, to print."""
         kept = [[column.name, column.in_words()] for column in self.columns]
         left_out = [[name, f"left out: {reason}"] for name, reason in self.dropped]
-        note = f"{len(self.columns)} columns make {len(self.input_names)} inputs"
+        kept, left_out = (
+            [*each[:_SHOWN], ["…", f"{len(each) - _SHOWN} more"]] if len(each) > _SHOWN + 1 else each
+            for each in (kept, left_out)
+        )
+        note = f"{len(self.columns)} columns make {len(self.input_names)} inputs; {len(self.dropped)} are left out"
         return Table("Columns", ["column", "understood as"], [*kept, *left_out], note, words=["understood as"])
 
     def data(self) -> dict[str, Any]:
