@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ def predict_table(model: TableModel, data: Any, out: str | os.PathLike[str], *, 
     wanted = list(dict.fromkeys([*model.schema.names, *wishes.keep]))
     rows, abstained = 0, 0
     with writing(out) as table, row_progress(files.n_rows, verbose) as advance, torch.inference_mode():
-        for batch in files.batches(wanted, BATCH_ROWS):
+        for batch in _at_least_one(files.batches(wanted, BATCH_ROWS), wanted):
             columns = _predicted(model, batch, rows + 1, wishes)
             if "abstain" in columns:
                 abstained += int(columns["abstain"].sum())
@@ -89,16 +89,19 @@ def predict_table(model: TableModel, data: Any, out: str | os.PathLike[str], *, 
             table.write(pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()}))
             rows += batch.num_rows
             advance(batch.num_rows)
-        if rows == 0:
-            nothing = pa.table({name: pa.array([], pa.string()) for name in wanted}).to_batches() or [_empty(wanted)]
-            table.write(pa.record_batch({k: _array(v) for k, v in _predicted(model, nothing[0], 1, wishes).items()}))
     asked_to = wishes.abstain_below is not None or wishes.abstain_above is not None
     ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *wishes.keep)]
     return Predicted(rows, abstained if asked_to else None, ignored)
 
 
-def _empty(names: Sequence[str]) -> pa.RecordBatch:
-    return pa.record_batch({name: pa.array([], pa.string()) for name in names})
+def _at_least_one(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches, or an empty one where there is none, so that a table without rows gives one."""
+    empty = True
+    for batch in batches:
+        empty = False
+        yield batch
+    if empty:
+        yield pa.record_batch({name: pa.array([], pa.string()) for name in names})
 
 
 def _check_abstention(model: TableModel, asked: Asked) -> None:
