@@ -113,7 +113,7 @@ class CheckpointWriter:
             raise ValueError(f"the checkpoint {path} is damaged (its checksum does not fit); delete it to start anew")
         if metadata.get("fingerprint") != self.fingerprint:
             raise ValueError(f"the checkpoint {path} belongs to another training (other data, seed or settings); "
-                             "use another file, or `resume=False` to overwrite it")  # fmt: skip
+                             "delete it to start anew, or use another file")  # fmt: skip
         return {name: tensor.to(device) for name, tensor in tensors.items()}, json.loads(metadata["facts"])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,15 @@ class Table:
     words: Sequence[str] = ()
 
     def rich(self) -> RichTable:
-        """As rich shows it; numbers stand to the right."""
-        styles = {"title_justify": "left", "title_style": "bold", "caption_justify": "left", "caption_style": "dim"}
-        table = RichTable(title=self.title, caption=self.note or None, box=box.SIMPLE_HEAD, **styles)  # type: ignore[arg-type]
+        """As rich shows it; numbers stand to the right, and brackets are no markup."""
+        title, note = Text(self.title, "bold"), Text(self.note, "dim") if self.note else None
+        table = RichTable(title=title, caption=note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for place, column in enumerate(self.columns):
-            table.add_column(column, justify="left" if place == 0 or column in self.words else "right", overflow="fold")
+            table.add_column(
+                Text(column), justify="left" if place == 0 or column in self.words else "right", overflow="fold"
+            )
         for row in self.rows:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         return table
 
     def text(self, width: int = 120) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deep_ensembles.cli._talk import listed, module, one_sentence, print_tables
+from deep_ensembles.cli._talk import listed, module, one_sentence, say
 
 data = typer.Typer(help="Data sets: which are known, which are here, and how to get the others.", no_args_is_help=True)
 
@@ -22,12 +22,13 @@ def demo(
     """
     with one_sentence():
         shown = module("demo").run_demo(out, seed)
-    print_tables(shown.tables)
-    print(f"picture  {shown.picture}")
+    for table in shown.tables:
+        say(table)
+    say(f"picture  {shown.picture}")
     for model in shown.models:
-        print(f"model    {model}")
+        say(f"model    {model}")
     for report in shown.reports:
-        print(f"report   {report}  (open it in a browser)")
+        say(f"report   {report}  (open it in a browser)")
 
 
 def reproduce(
@@ -50,16 +51,16 @@ def reproduce(
         experiments = module("experiments").EXPERIMENTS.values()
         rows = [(each.name.replace("_", "-"), each.makes, *(each.takes[scale] for scale in ("smoke", "laptop", "paper")))
                 for each in experiments]  # fmt: skip
-        print_tables([module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows)])
+        say(module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows))
         return
     with one_sentence("stopped; the same command goes on where it was"):
         names = {"only": listed(only), "methods": listed(methods), "networks": listed(networks)}
         execution = module("execution").Processes(jobs) if cluster is None else module("execution.ray").Ray(cluster)
         how = {"scale": scale, "force": force, "out": out, "seed": seed, "execution": execution}
         found = module("reproduce").reproduce(name, **names, **how)
-    print(found.text)
+    say(found.text)
     for file in found.files:
-        print(f"wrote  {file}")
+        say(f"wrote  {file}")
 
 
 @data.command("list")
@@ -71,8 +72,8 @@ def data_list() -> None:
     datasets = module("datasets")
     home = datasets.data_home()
     columns = ("name", "rows", "features", "splits", "here", "where")
-    print_tables([module("tables").Table("", columns, [_about(card, home) for card in datasets.cards()])])
-    print(f"data home  {home}")
+    say(module("tables").Table("", columns, [_about(card, home) for card in datasets.cards()]))
+    say(f"data home  {home}")
 
 
 @data.command("fetch")
@@ -87,7 +88,7 @@ def data_fetch(
         datasets, fetching = module("datasets"), module("datasets._fetch")
         home, wanted = datasets.data_home(), [datasets.card(name) for name in names]
         for card in wanted:
-            print(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")
+            say(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")
 
 
 def _about(card: Any, home: Path) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deep_ensembles.cli._talk import listed, module, one_sentence, print_tables, say
+from deep_ensembles.cli._talk import listed, module, one_sentence, say
 
 Data = Annotated[list[Path], typer.Argument(help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
 MaybeData = Annotated[list[Path] | None, typer.Argument(help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
@@ -49,9 +49,7 @@ def fit(
     time: Time = None,
     members: Members = None,
     holdout: Annotated[float | None, typer.Option(min=0, max=0.9, help="Share of rows held out. (0.2 by default)")] = None,
-    recalibration: Annotated[
-        str | None, typer.Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)")
-    ] = None,
+    recalibration: Recalibration = None,
     epsilon: Annotated[
         float | None, typer.Option(min=0, help="Adversarial training: 0.01 in the paper. (0 by default)")
     ] = None,
@@ -71,7 +69,7 @@ def fit(
 
       deep-ensembles fit visits/ --target returns --group patient --time-limit 60 --out visits-model
     """
-    with one_sentence("stopped; the same command goes on where it was"):
+    with one_sentence(f"stopped; the same command goes on where it was, from what it left beside {out}"):
         tabular = module("tabular")
         given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
                  "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
@@ -152,8 +150,10 @@ def evaluate(
         if report is not None:
             found.save(report)
         if as_json:
-            print(json.dumps(found.evaluation.as_dict(), allow_nan=False, indent=1))
+            say(json.dumps(found.evaluation.as_dict(), allow_nan=False, indent=1))
             return
+        if left_out := found.evaluation.about.get("Left out"):
+            say(f"note: left out are {left_out}")
         say(tabular.scores_table(found.evaluation, f"Scores of {found.evaluation.n_rows} rows"))
         say(found.evaluation.summary)
         if report is not None:
@@ -189,9 +189,10 @@ def compare(
         quiet = (lambda what: None) if as_json else say
         found = module("tabular").compare_table(data, settings, folds, say=quiet, verbose=1)
         if as_json:
-            print(json.dumps(found.as_dict(), indent=1))
-        else:
-            print_tables(found.tables())
+            say(json.dumps(found.as_dict(), allow_nan=False, indent=1))
+            return
+        for table in found.tables():
+            say(table)
 
 
 def _settings(given: dict[str, Any], config: Path | None, data: Any, out: Path | None) -> tuple[Any, Any, Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -30,23 +31,23 @@ def print_tables(tables: Iterable[Any]) -> None:
 
 
 def say(what: Any) -> None:
-    """A line, or a table, at once."""
-    if isinstance(what, str):
-        print(what, flush=True)
-    else:
-        print_tables([what])
-        sys.stdout.flush()
+    """A line, or a table, at once; when nobody reads any more, the work goes on in silence."""
+    try:
+        if isinstance(what, str):
+            print(what, flush=True)
+        else:
+            print_tables([what])
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is buffered must not be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @contextmanager
-def one_sentence(stopped: str = "stopped") -> Iterator[None]:
-    """What the user can mend is said in one sentence, with exit code 1; `stopped` is what Ctrl-C has to say."""
+def one_sentence(stopped: str = "stopped; nothing was written") -> Iterator[None]:
+    """What the user can mend is said in one sentence, with exit code 1; Ctrl-C in another, with 130."""
     try:
         yield
-    except BrokenPipeError:
-        # Who read our output has enough; what is left must not be written at exit either.
-        sys.stdout = None
-        raise typer.Exit(0) from None
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         raise typer.Exit(1) from error

@@ -17,19 +17,37 @@ _FORMATS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
 
 
 class TableWriter:
-    """Takes record batches, all with the columns of the first."""
+    """Takes record batches, all with the columns of the first, whose types they are brought to."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
         self._writer: Any = None
+        self._schema: pa.Schema | None = None
         self.n_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         if self._writer is None:
-            self._writer = self._stack.enter_context(_begin(self._path, batch.schema, self._stack))
-        self._writer.write_batch(batch)
+            self._writer, self._schema = (
+                self._stack.enter_context(_begin(self._path, batch.schema, self._stack)),
+                batch.schema,
+            )
+        self._writer.write_batch(_alike(batch, self._schema))
         self.n_rows += batch.num_rows
+
+
+def _alike(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_cast(batch.column(each.name), each) for each in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(values: pa.Array, wanted: pa.Field) -> pa.Array:
+    try:
+        return values if values.type == wanted.type else values.cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"`{wanted.name}` holds {wanted.type} at first and {values.type} later, which one file cannot hold together"
+        ) from error
 
 
 @contextmanager

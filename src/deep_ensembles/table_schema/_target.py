@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles.columns._calendar import date_pattern
-from deep_ensembles.columns._column import UnreadableValue
+from deep_ensembles.columns._column import UnreadableValue, check_readable
 from deep_ensembles.columns._numerals import is_padded
 from deep_ensembles.columns._values import is_date, is_number, is_text, nulls, plain, text
 from deep_ensembles.columns.boolean import Boolean
@@ -52,22 +52,26 @@ class Target:
     reason: str = ""
     notes: tuple[str, ...] = ()
 
-    def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1) -> NDArray[np.float64]:
-        """Numbers, or codes of classes, NaN where missing; a class that training did not see is an error."""
+    def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1, errors: str = "refuse") -> NDArray[np.float64]:
+        """Numbers, or codes of classes, NaN where missing; a class that training did not see cannot be read.
+
+        Arguments:
+            values: of the column.
+            first_row: the number of the first value in messages.
+            errors: `refuse` values that cannot be read, or take them as `missing`.
+        """
         if self.task == REGRESSION:
-            return _numbers(self.name, self.decimal).read(values, first_row=first_row)
+            return _numbers(self.name, self.decimal).read(values, errors, first_row)
         if isinstance(self.classes[0], bool):
-            return Boolean(self.name, ()).read(values, first_row=first_row)
+            return Boolean(self.name, ()).read(values, errors, first_row)
         texts = text(values)
         if isinstance(self.classes[0], int):
-            read = _numbers(self.name, self.decimal).read(values, first_row=first_row)
+            read = _numbers(self.name, self.decimal).read(values, errors, first_row)
             texts = text(pa.array(read, mask=np.isnan(read)))
         known = pa.array([str(label) for label in self.classes], texts.type)
         codes = pc.index_in(texts, value_set=known).cast(pa.float64()).to_numpy(zero_copy_only=False)
         unseen = np.isnan(codes) & ~nulls(texts)
-        if unseen.any():
-            place = int(np.argmax(unseen))
-            raise UnreadableValue(self.name, texts[place].as_py(), first_row + place, "class that training saw")
+        check_readable(self.name, "class that training saw", texts, unseen, errors, first_row)
         return codes
 
     def data(self) -> dict[str, Any]:

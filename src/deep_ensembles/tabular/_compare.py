@@ -80,8 +80,18 @@ class Comparison:
             }
             for score, found in self.scores.items()
         }
-        plain = {score: {method: list(each) for method, each in found.items()} for score, found in self.scores.items()}
-        return {"task": self.task, "scores": plain, "differences": differences}
+        plain = {
+            score: {method: [_without_nan(each) for each in own] for method, own in found.items()}
+            for score, found in self.scores.items()
+        }
+        return {"task": self.task, "scores": plain, "differences": _without_nan(differences)}
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON knows no NaN, which the p-value of equal scores is."""
+    if isinstance(value, Mapping):
+        return {name: _without_nan(each) for name, each in value.items()}
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, say: Say = print, verbose: int = 0) -> Comparison:

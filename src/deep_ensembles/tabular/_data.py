@@ -65,12 +65,17 @@ def read_data(data: Any, settings: TableSettings, say: Say) -> TableData:
     say(target.reason)
     for note in target.notes:
         say(f"note: {note}")
+    rows = np.flatnonzero(kept)
+    weights = None if settings.weights is None else read_weights(settings.weights, table[settings.weights])
+    if weights is not None and not weights.all():
+        counted = weights > 0
+        say(f"note: {(~counted).sum()} rows of weight 0 are left out")
+        table, y, rows, weights = table.filter(pa.array(counted)), y[counted], rows[counted], weights[counted]
     if len(y) < LEAST_ROWS:
         raise TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
-    weights = None if settings.weights is None else read_weights(settings.weights, table[settings.weights])
     groups = None if settings.group is None else read_groups(settings.group, table[settings.group])
     times = None if settings.time is None else read_times(settings.time, table[settings.time])
-    return TableData(table, target, y, np.flatnonzero(kept), weights, groups, times, decimal)
+    return TableData(table, target, y, rows, weights, groups, times, decimal)
 
 
 def _check_columns(names: tuple[str, ...], settings: TableSettings) -> None:

@@ -13,7 +13,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles.progress import row_progress
 from deep_ensembles.report import Batch, Report, evaluate
 from deep_ensembles.report.evaluation import Outside
-from deep_ensembles.table_files import TableError, TableFiles, open_table
+from deep_ensembles.table_files import TableError, TableFiles, open_table, together
 from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._predict import BATCH_ROWS
 
@@ -36,7 +36,7 @@ def evaluate_table(
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    seen = _Seen(model, errors)
+    seen = _Seen(model, errors, _about(model, files))
     with torch.inference_mode(), row_progress(files.n_rows, verbose) as advance:
         evaluation = evaluate(
             seen.batches(files, advance),
@@ -45,7 +45,7 @@ def evaluate_table(
             labels=[str(label) for label in model.target.classes] or None,
             columns=seen.columns,
             outside=seen.outside,
-            about=_about(model, files, seen),
+            about=seen.about,
         )
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
@@ -56,24 +56,25 @@ class _Seen:
 
     model: TableModel
     errors: str
-    left_out: int = 0
+    about: dict[str, Any]
     columns: dict[str, Any] = field(default_factory=dict)
     outside: list[Outside] = field(default_factory=list)
 
     def batches(self, files: TableFiles, advance: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
         schema, target = self.model.schema, self.model.target
-        kept: list[pa.RecordBatch] = []
+        kept: list[pa.Table] = []
+        places: list[np.ndarray] = []
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
         alone, first_row, n_rows = self.model.ensemble.subset(1), 1, 0
         for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
-            y = target.read(batch.column(target.name), first_row)
+            y = target.read(batch.column(target.name), first_row, self.errors)
             known = ~np.isnan(y)
             inputs, beyond = schema.encode_with_outside(batch, self.errors, first_row)
             inputs, beyond, own = inputs[known], beyond[known], batch.filter(pa.array(known))
+            places.append(np.flatnonzero(known) + first_row)
             first_row += batch.num_rows
-            self.left_out += int((~known).sum())
             advance(batch.num_rows)
             if not len(inputs):
                 continue
@@ -82,13 +83,16 @@ class _Seen:
             for place in np.flatnonzero(beyond.any(0)).tolist():
                 if len(examples[place]) < _EXAMPLES:
                     examples[place] |= _distinct(own.column(schema.columns[place].name), beyond[:, place])
-            kept.append(own.select(schema.names[:_SHOWN_COLUMNS]))
+            kept.append(pa.Table.from_batches([own.select(schema.names[:_SHOWN_COLUMNS])]))
             codes = y[known].astype(np.int64) if target.classes else y[known]
             single = alone.mixture(inputs) if self.model.ensemble.n_members > 1 else None
             yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single)
         if not n_rows:
             raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
-        whole = pa.Table.from_batches(kept)
+        if lost := first_row - 1 - n_rows:
+            self.about["Left out"] = f"{lost} row{'s' * (lost != 1)} without a value of {target.name}"
+            self.columns["row of the table"] = np.concatenate(places)
+        whole = together(kept)
         self.columns |= {name: whole[name] for name in whole.column_names}
         found = [
             Outside(column.name, column.in_words(), int(count), int(count) / n_rows, tuple(shown))
@@ -103,7 +107,7 @@ def _distinct(values: pa.Array, chosen: np.ndarray) -> dict[str, None]:
     return {"(missing)" if each is None else str(each): None for each in picked.to_pylist()}
 
 
-def _about(model: TableModel, files: TableFiles, seen: _Seen) -> dict[str, Any]:
+def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
     rows = model.facts["rows"]
     return {
         "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + (", …" if len(files.files) > 3 else ""),

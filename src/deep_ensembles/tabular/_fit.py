@@ -27,11 +27,12 @@ from deep_ensembles.runs import ComplementaryFolds
 from deep_ensembles.table_files import TableError
 from deep_ensembles.table_schema import understand
 from deep_ensembles.tables import Table
-from deep_ensembles.tabular._data import LEAST_ROWS, Say, TableData, read_data, split_rows
+from deep_ensembles.tabular._data import Say, TableData, read_data, split_rows
 from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._settings import TableSettings
 
 _CROSS_FITS = 5
+_ENOUGH_TO_RECALIBRATE = 20
 _SHOWN_COLUMNS = 30
 
 
@@ -64,6 +65,7 @@ def fit_table(
         verbose: 1 for a progress bar on a terminal.
     """
     read = read_data(data, settings, say)
+    check_recalibration(settings.recalibration, bool(read.target.classes))
     train_rows, held_rows = split_rows(read, settings)
     train = read.select(train_rows)
     schema = understand(
@@ -79,11 +81,13 @@ def fit_table(
     rows = held_rows if len(held_rows) else train_rows
     cells, target = read.select(rows).select(schema.names), read.y[rows]
     judged = ensemble.mixture(schema.encode(cells)) if len(held_rows) else ensemble.out_of_fold(inputs)
-    fit = fit_named(settings.recalibration, bool(read.target.classes), len(target))
+    fit = fit_named(settings.recalibration, len(target))
     recalibrated = dataclasses.replace(ensemble, recalibration=fit(judged, target))
     model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
     evaluation = _held_out(judged, target, read.rows[rows], cells, fit, model)
     say(f"recalibration: {in_words(recalibrated.recalibration)}")
+    if recalibrated.recalibration is not None and len(target) < _ENOUGH_TO_RECALIBRATE:
+        say(f"note: {len(target)} rows are too few to judge the recalibration by; the scores are those without it")
     scores = {score.name: score.ensemble for score in evaluation.scores}
     facts = {**model.facts, "held_out_scores": scores}
     return FittedTable(dataclasses.replace(model, facts=facts), evaluation)
@@ -151,16 +155,19 @@ def _trained(
     )
 
 
-def fit_named(name: str, classes: bool, n_rows: int) -> FitRecalibration:
+def check_recalibration(name: str, classes: bool) -> None:
+    """Refuse one that is not for the task."""
+    if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
+        raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
+                         f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
+
+
+def fit_named(name: str, n_rows: int) -> FitRecalibration:
     """The function that fits a recalibration of that name; none for too few rows."""
-    if name == "none" or (name == "auto" and n_rows < LEAST_ROWS):
+    if name == "none" or (name == "auto" and n_rows < _ENOUGH_TO_RECALIBRATE):
         return lambda distribution, target: None
     if name == "auto":
         return choose
-    wrong = ("variance_scaling", "isotonic") if classes else ("temperature",)
-    if name in wrong:
-        raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
-                         f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
     fit: FitRecalibration = getattr(recalibration, name)
     return fit
 
@@ -183,7 +190,7 @@ def _held_out(
 ) -> Evaluation:
     """Scores of rows that neither networks nor the recalibration they are judged with have seen."""
     parts = [np.arange(len(target))]
-    if len(target) >= 4 * LEAST_ROWS:
+    if len(target) >= _ENOUGH_TO_RECALIBRATE:
         parts = [np.arange(start, len(target), _CROSS_FITS) for start in range(_CROSS_FITS)]
     order = np.concatenate(parts)
     shown = cells.take(pa.array(order)).select(cells.column_names[:_SHOWN_COLUMNS])

@@ -65,6 +65,10 @@ class TableSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._check_columns()
+        require(isinstance(self.hidden_sizes, (list, tuple)), "hidden_sizes", "a list of sizes", self.hidden_sizes)
+        for size in self.hidden_sizes:
+            check_integer("hidden_sizes", size, low=1)
         for name in ("drop", "hidden_sizes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.task in (None, "regression", "classification"), "task", "regression or classification", self.task)
@@ -74,6 +78,22 @@ class TableSettings:
         check_number("holdout", self.holdout, low=0, high=0.9)
         check_integer("members", self.members, low=2)
         check_number("epsilon", self.epsilon, low=0)
+        check_number("learning_rate", self.learning_rate, low=0, above=True)
+        for name, low in (("max_epochs", 1), ("patience", 1), ("seed", 0)):
+            check_integer(name, getattr(self, name), low=low)
+        if self.batch_size is not None:
+            check_integer("batch_size", self.batch_size, low=1)
+        if self.time_limit is not None:
+            check_number("time_limit", self.time_limit, low=0)
+
+    def _check_columns(self) -> None:
+        require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
+        for name in ("weights", "group", "time"):
+            value = getattr(self, name)
+            require(value is None or isinstance(value, str), name, "the name of a column", value)
+        listed = isinstance(self.drop, (list, tuple)) and all(isinstance(each, str) for each in self.drop)
+        require(listed, "drop", "a list of names of columns", self.drop)
+        require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -97,7 +117,7 @@ def _toml(value: Any) -> str:
         return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)
+    return json.dumps(value, ensure_ascii=False)
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -116,6 +136,6 @@ def read_settings(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise TableError(f"the settings in {path} are not TOML: {error}") from error
     known = [each.name for each in fields(TableSettings)]
-    if unknown := [name for name in found if name not in (*known, "data", "out")]:
+    if unknown := [name for name in found if name not in known]:
         raise TableError(f"{path} has a setting {unknown[0]!r}; there are {', '.join(known)}")
     return found
