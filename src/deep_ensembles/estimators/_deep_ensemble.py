@@ -1,0 +1,253 @@
+"""What both estimators share."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+from typing_extensions import Self
+
+from deep_ensembles._checks import require
+from deep_ensembles._random import RandomState
+from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.heads import HeadFunction
+from deep_ensembles.members import Factory
+from deep_ensembles.model_files import write_model
+from deep_ensembles.naming import describe, restore
+from deep_ensembles.networks import mlp
+from deep_ensembles.optimizers import Adam, Optimizer
+from deep_ensembles.perturbations import Perturbation
+from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
+from deep_ensembles.report import Report, beside_targets, evaluate, outside_range
+from deep_ensembles.runs import ComplementaryFolds, Recipe, Resampling
+from deep_ensembles.schedules import Constant, Schedule
+from deep_ensembles.scoring import ScoringRule, log_score
+
+NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
+
+FLOATS = (np.float64, np.float32)
+
+
+class DeepEnsemble(BaseEstimator):
+    """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
+
+    ensemble_: Ensemble
+    n_features_in_: int
+    feature_range_: np.ndarray
+
+    def __init__(
+        self,
+        n_members: int = 5,
+        *,
+        hidden_sizes: Sequence[int] = (50,),
+        activation: str | Callable[[], nn.Module] = "relu",
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        network: NetworkFactory | None = None,
+        head: HeadFunction | None = None,
+        scoring_rule: ScoringRule = log_score,
+        perturbation: Perturbation | None = None,
+        max_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.01,
+        schedule: Schedule = Constant(),  # noqa: B008
+        optimizer: Optimizer = Adam(),  # noqa: B008
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 20,
+        folds: ComplementaryFolds | None = None,
+        time_limit: float | None = None,
+        recalibration: FitRecalibration | None = None,
+        resampling: Resampling | None = None,
+        checkpoint: Checkpoint | None = None,
+        random_state: RandomState = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        self.n_members = n_members
+        self.hidden_sizes = hidden_sizes
+        self.activation = activation
+        self.batch_norm = batch_norm
+        self.dropout = dropout
+        self.network = network
+        self.head = head
+        self.scoring_rule = scoring_rule
+        self.perturbation = perturbation
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.folds = folds
+        self.time_limit = time_limit
+        self.recalibration = recalibration
+        self.resampling = resampling
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
+        head = default_head if self.head is None else self.head
+        size = getattr(head, "raw_size", None)
+        settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
+        Recipe(**settings)  # to say what is wrong with a setting before anything uses it
+        if self.recalibration is not None and self.folds is None:
+            require(self.n_members > 1, "n_members", "at least 2 for members to hold rows out", self.n_members,
+                    "or call `recalibrate` with rows the model has not seen")  # fmt: skip
+            settings["folds"] = ComplementaryFolds()
+        self.ensemble_ = fit_ensemble(
+            self.network_factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
+            X,
+            y,
+            head=head,
+            scoring_rule=self.scoring_rule,
+            perturbation=self.perturbation,
+            n_members=self.n_members,
+            sample_weight=sample_weight,
+            random_state=self.random_state,
+            **settings,
+        )
+        if self.recalibration is not None:
+            fitted = self.recalibration(self.ensemble_.out_of_fold(X), y)
+            self.ensemble_ = dataclasses.replace(self.ensemble_, recalibration=fitted)
+        seen = X if sample_weight is None else X[sample_weight > 0]
+        self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
+
+    def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
+        """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
+
+        Where all rows fit into one batch, double precision costs nothing, and makes a row of weight 2 the same as two
+        rows to many digits.
+        """
+        if self.network is None:
+            dtype = torch.float64 if n_rows <= self.batch_size else None
+            sizes, activation = self.hidden_sizes, self.activation
+            return partial(mlp, n_inputs, n_outputs, sizes, activation, self.batch_norm, self.dropout, dtype)
+        if isinstance(self.network, nn.Module) or not callable(self.network):
+            raise TypeError("`network` must be a function that builds a torch.nn.Module, got "
+                            f"{type(self.network).__name__}; write `lambda: YourModule(...)`")  # fmt: skip
+        network: Callable[..., nn.Module] = self.network
+        try:
+            inspect.signature(network).bind()
+        except TypeError:
+            return partial(network, n_inputs, n_outputs)
+        return network
+
+    def _validated(self, X: Any) -> np.ndarray:
+        check_is_fitted(self)
+        checked: np.ndarray = validate_data(self, X, reset=False, dtype=FLOATS)
+        return checked
+
+    def _batches(self, X: Any) -> Iterator[Prediction]:
+        checked = self._validated(X)
+        return self.ensemble_.batches(checked)
+
+    def predict_distribution(self, X: Any) -> Prediction:
+        """The predictive mixture in the units of the target, recalibrated if the model is."""
+        checked = self._validated(X)
+        return self.ensemble_(checked)
+
+    def recalibrate(self, X: Any, y: Any, fit: FitRecalibration = choose) -> Self:
+        """Put predictions right by rows that the model was not trained on; kept in the model and its file.
+
+        Arguments:
+            X, y: rows and targets.
+            fit: `variance_scaling`, `temperature`, `isotonic` or `conformal`; by default whichever the rows prefer.
+        """
+        checked = self._validated(X)
+        self.ensemble_ = self.ensemble_.recalibrated(checked, self._target(y), fit)
+        return self
+
+    def _target(self, y: Any) -> np.ndarray:
+        """Targets as the ensemble knows them."""
+        raise NotImplementedError
+
+    def report(self, X: Any, y: Any, *, coverage: float = 0.9, target: int = 0) -> Report:
+        """How good predictions for the rows `X` are, given what happened: a notebook shows it, `save` writes a page.
+
+        Arguments:
+            X, y: rows that training did not see, and their targets.
+            coverage: the share of rows that intervals should hold.
+            target: which one, where there are several.
+        """
+        checked = self._validated(X)
+        known = self._target(y)
+        if known.ndim > 1:
+            require(0 <= target < known.shape[1], "target", f"from 0 to {known.shape[1] - 1}", target)
+            known = known[:, target]
+        check_consistent_length(checked, known)
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        low_high = getattr(self, "feature_range_", None)
+        alone = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
+        evaluation = evaluate(
+            beside_targets(self.ensemble_.batches(checked), known, alone, which=target),
+            constant=self._constant(target),
+            coverage=coverage,
+            labels=getattr(self, "classes_", None),
+            columns=dict(zip(names, checked.T, strict=True)),
+            outside=None if low_high is None else outside_range(names, checked, *low_high),
+            about={"Model": type(self).__name__, "Columns": len(names)},
+        )
+        return Report(evaluation, f"{type(self).__name__} on {len(known)} rows")
+
+    def _constant(self, target: int) -> torch.distributions.Distribution | None:
+        """What someone predicts who knows the training targets alone."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a model folder (`config.json`, `model.safetensors`; no pickle) that `deep_ensembles.load` reads."""
+        check_is_fitted(self)
+        parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
+        fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
+        if hasattr(self, "feature_names_in_"):
+            fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if hasattr(self, "feature_range_"):
+            fitted["feature_range_"] = self.feature_range_.tolist()
+        config = {"kind": type(self).__name__, "parameters": parameters, "fitted": fitted}
+        write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
+
+    @classmethod
+    def from_file(cls, config: dict[str, Any], ensemble: Ensemble) -> Self:
+        """The estimator that `save` described, around its ensemble."""
+        model = cls(**{name: restore(value) for name, value in config["parameters"].items()})
+        fitted = dict(config["fitted"])
+        if "feature_names_in_" in fitted:
+            model.feature_names_in_ = np.array(fitted.pop("feature_names_in_"), dtype=object)
+        if "feature_range_" in fitted:
+            model.feature_range_ = np.array(fitted.pop("feature_range_"))
+        model.ensemble_ = ensemble
+        model._restore_fitted(fitted)
+        return model
+
+    def _fitted_config(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
+        for name, value in fitted.items():
+            setattr(self, name, value)
+
+
+def joined(parts: Iterator[torch.Tensor]) -> np.ndarray:
+    """Parts of rows as one array."""
+    joined: np.ndarray = np.concatenate([part.cpu().numpy() for part in parts])
+    return joined

@@ -1,0 +1,186 @@
+"""Classes, as scikit-learn predicts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from torch import nn
+from typing_extensions import Self
+
+from deep_ensembles._checks import require
+from deep_ensembles._random import RandomState
+from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, joined
+from deep_ensembles.heads import Categorical, HeadFunction
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.model_files import ModelFileError
+from deep_ensembles.optimizers import Adam, Optimizer
+from deep_ensembles.perturbations import Perturbation
+from deep_ensembles.recalibration import FitRecalibration
+from deep_ensembles.runs import ComplementaryFolds, Resampling
+from deep_ensembles.schedules import Constant, Schedule
+from deep_ensembles.scoring import ScoringRule, log_score
+
+
+class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
+    """An ensemble of networks that predict class probabilities, averaged.
+
+    References:
+        Lakshminarayanan, Pritzel, Blundell (2017).
+
+    Arguments:
+        class_weight: "balanced", or a dictionary of class → weight; multiplies `sample_weight`.
+        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default, a recalibration of classes is
+            `choose`, `temperature` or `conformal`.
+
+    Attributes:
+        ensemble_: the fitted `Ensemble`.
+        classes_: the labels, in the order of the columns of `predict_proba`.
+        class_prior_: the share of each class in training.
+
+    Example:
+        >>> from sklearn.datasets import load_iris
+        >>> X, y = load_iris(return_X_y=True)
+        >>> model = DeepEnsembleClassifier(max_epochs=50, random_state=0).fit(X, y)
+        >>> model.predict_proba(X).shape, model.score(X, y) > 0.95
+        ((150, 3), True)
+    """
+
+    classes_: np.ndarray
+    class_prior_: np.ndarray
+
+    def __init__(
+        self,
+        n_members: int = 5,
+        *,
+        hidden_sizes: Sequence[int] = (50,),
+        activation: str | Callable[[], nn.Module] = "relu",
+        batch_norm: bool = False,
+        dropout: float = 0.0,
+        network: NetworkFactory | None = None,
+        head: HeadFunction | None = None,
+        scoring_rule: ScoringRule = log_score,
+        perturbation: Perturbation | None = None,
+        class_weight: str | dict[Any, float] | None = None,
+        max_epochs: int = 100,
+        batch_size: int = 100,
+        learning_rate: float = 0.01,
+        schedule: Schedule = Constant(),  # noqa: B008
+        optimizer: Optimizer = Adam(),  # noqa: B008
+        weight_decay: float = 0.0,
+        clip_norm: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        patience: int = 20,
+        folds: ComplementaryFolds | None = None,
+        time_limit: float | None = None,
+        recalibration: FitRecalibration | None = None,
+        resampling: Resampling | None = None,
+        checkpoint: Checkpoint | None = None,
+        random_state: RandomState = None,
+        device: str | torch.device = "auto",
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_members,
+            hidden_sizes=hidden_sizes,
+            activation=activation,
+            batch_norm=batch_norm,
+            dropout=dropout,
+            network=network,
+            head=head,
+            scoring_rule=scoring_rule,
+            perturbation=perturbation,
+            max_epochs=max_epochs,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            clip_norm=clip_norm,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            patience=patience,
+            folds=folds,
+            time_limit=time_limit,
+            recalibration=recalibration,
+            resampling=resampling,
+            checkpoint=checkpoint,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows `X` (n, features) and labels `y` (n,) of any type."""
+        X, y = validate_data(self, X, y, dtype=FLOATS)
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.class_prior_ = np.bincount(codes, sample_weight) / (
+            len(codes) if sample_weight is None else sample_weight.sum()
+        )
+        if self.class_weight is not None:
+            weight = compute_sample_weight(self.class_weight, y)
+            sample_weight = weight if sample_weight is None else weight * sample_weight
+        self._fit_members(X, codes.astype(np.int64), sample_weight, len(self.classes_), Categorical())
+        return self
+
+    def predict_distribution(self, X: Any) -> Mixture:
+        """The predictive mixture over classes, recalibrated if the model is."""
+        return cast(Mixture, super().predict_distribution(X))
+
+    def _mixtures(self, X: Any) -> Iterator[Mixture]:
+        return cast(Iterator[Mixture], self._batches(X))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Averaged class probabilities, (n, classes)."""
+        probabilities = joined(batch.probs for batch in self._mixtures(X)).astype(np.float64)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of the averaged class probabilities, (n, classes)."""
+        return joined(batch.logits for batch in self._mixtures(X)).astype(np.float64)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label, (n,)."""
+        chosen = self.predict_proba(X).argmax(axis=1)
+        labels: np.ndarray = self.classes_[chosen]
+        return labels
+
+    def _target(self, y: Any) -> np.ndarray:
+        labels = column_or_1d(y, warn=True)
+        unknown = np.setdiff1d(labels, self.classes_)
+        require(len(unknown) == 0, "y", "labels that the model knows", unknown[:3].tolist())
+        return np.searchsorted(self.classes_, labels)
+
+    def _fitted_config(self) -> dict[str, Any]:
+        values = self.classes_.tolist()
+        if not all(isinstance(value, (bool, int, float, str)) for value in values):
+            kinds = sorted({type(value).__name__ for value in values})
+            raise ModelFileError(f"labels must be strings, numbers or booleans to be saved, got {', '.join(kinds)}")
+        prior = {"class_prior_": self.class_prior_.tolist()} if hasattr(self, "class_prior_") else {}
+        return {"classes_": {"dtype": self.classes_.dtype.str, "values": values}, **prior}
+
+    def _constant(self, target: int) -> torch.distributions.Distribution | None:
+        if not hasattr(self, "class_prior_"):
+            return None
+        return torch.distributions.Categorical(probs=torch.from_numpy(self.class_prior_))
+
+    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
+        classes = fitted.pop("classes_")
+        self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+        if "class_prior_" in fitted:
+            self.class_prior_ = np.array(fitted.pop("class_prior_"))
+        super()._restore_fitted(fitted)

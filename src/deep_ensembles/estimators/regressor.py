@@ -1,0 +1,112 @@
+"""Numbers, as scikit-learn predicts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags, check_array
+from sklearn.utils.validation import _check_sample_weight, validate_data
+from typing_extensions import Self
+
+from deep_ensembles._checks import check_number, require
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, joined
+from deep_ensembles.heads import Normal
+from deep_ensembles.mixture import Mixture
+
+
+class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
+    """An ensemble of networks that predict a mean and a variance, combined as a mixture.
+
+    References:
+        Lakshminarayanan, Pritzel, Blundell (2017).
+
+    Arguments:
+        n_members: how many networks.
+        hidden_sizes, activation, batch_norm, dropout: of the default network, a multi-layer perceptron.
+        network: a function that builds another `nn.Module`; called with (inputs, raw outputs), or with nothing if it
+            takes no arguments.
+        head: raw output → distribution; `Normal()` by default.
+        scoring_rule: the training criterion.
+        perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
+        recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to put predictions right by rows that members
+            hold out (complementary folds, so that no row is lost); none by default.
+        max_epochs … verbose: see `Recipe`.
+        random_state: an integer for a result that can be repeated.
+
+    Attributes:
+        ensemble_: the fitted `Ensemble`.
+        n_outputs_: the number of targets.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = DeepEnsembleRegressor(max_epochs=20, random_state=0).fit(X, y)
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> mean.shape, std.shape, model.predict_interval(X, coverage=0.9).shape
+        ((442,), (442,), (442, 2))
+    """
+
+    n_outputs_: int
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows `X` (n, features) and numbers `y` (n,) or (n, targets)."""
+        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
+        self._fit_members(X, y.astype(np.float64, copy=False), sample_weight, self.n_outputs_, Normal())
+        return self
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The mean of the mixture, and on request its standard deviation; (n,) or (n, targets)."""
+        if not return_std:
+            return joined(batch.mean for batch in self._batches(X))
+        pairs = [(batch.mean, batch.stddev) for batch in self._batches(X)]
+        return joined(mean for mean, _ in pairs), joined(std for _, std in pairs)
+
+    def predict_quantiles(self, X: Any, quantiles: Sequence[float]) -> np.ndarray:
+        """Exact quantiles of the mixture, (n, quantiles); with several targets (n, quantiles, targets)."""
+        levels = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+        require(levels.size > 0, "quantiles", "at least one number", quantiles)
+        for level in levels:
+            check_number("quantiles", float(level), low=0, high=1)
+        return joined(
+            torch.stack([batch.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels.tolist()], dim=1)
+            for batch in self._batches(X)
+        )
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
+        """The central interval of the mixture that holds `coverage` of its mass: lower and upper end, (n, 2)."""
+        check_number("coverage", coverage, low=0, high=1)
+        return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
+
+    def _target(self, y: Any) -> np.ndarray:
+        known: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        columns = known.reshape(len(known), -1)
+        require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
+        return columns[:, 0] if self.n_outputs_ == 1 else columns
+
+    def _constant(self, target: int) -> torch.distributions.Distribution | None:
+        shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
+        if shift is None or scale is None:
+            return None
+        mean, deviation = (each.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for each in (shift, scale))
+        return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
+
+    def _fitted_config(self) -> dict[str, Any]:
+        return {"n_outputs_": self.n_outputs_}
