@@ -461,14 +461,13 @@ def test_bad_data_gives_no_traceback_in_a_real_process(folder: Path, tmp_path: P
 @pytest.mark.slow
 def test_a_reader_that_leaves_early_stops_nothing(folder: Path, tmp_path: Path) -> None:
     command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m"]
-    process = started(*command)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == "`price` is a number with 200 different values: regression\n"
-    process.stdout.close()
-    errors = process.stderr.read()
-    assert process.wait(timeout=300) == 0
-    assert errors == ""
+    with started(*command) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "`price` is a number with 200 different values: regression\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "m" / name).read_bytes() == (folder / "price-model" / name).read_bytes()
 
