@@ -14,10 +14,11 @@ import typer
 
 from deep_ensembles.cli._talk import listed, module, one_sentence, say
 
-Data = Annotated[list[Path], typer.Argument(help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
-MaybeData = Annotated[list[Path] | None, typer.Argument(help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
-Model = Annotated[Path, typer.Argument(help="A model folder that `deep-ensembles fit` wrote.")]
-Target = Annotated[str | None, typer.Option(help="The column to predict.")]
+Data = Annotated[
+    list[Path], typer.Argument(metavar="DATA...", help="A CSV, TSV or Parquet file, several, or a folder of parts.")
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
+Target = Annotated[str | None, typer.Option(help="The column to predict; needed unless a file of settings names it.")]
 Task = Annotated[str | None, typer.Option(help="regression or classification; found out by default.")]
 Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between them.")]
 Kinds = Annotated[str | None, typer.Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
@@ -38,9 +39,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, not
 
 
 def fit(
-    data: MaybeData = None,
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The model folder to write.")],
     target: Target = None,
-    out: Annotated[Path | None, typer.Option(help="The model folder to write.")] = None,
     task: Task = None,
     drop: Drop = None,
     kinds: Kinds = None,
@@ -74,7 +75,7 @@ def fit(
         given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
                  "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
                  "epsilon": epsilon, "max_epochs": max_epochs, "time_limit": time_limit, "seed": seed}  # fmt: skip
-        settings, data, out = _settings(given, config, data, out)
+        settings = _settings(given, config)
         model_files, checkpoint = module("model_files"), module("checkpoint")
         model_files.check_replaceable(out)
         state = checkpoint.Checkpoint(_state(out, data, settings), every_seconds=30)
@@ -161,7 +162,7 @@ def evaluate(
 
 
 def compare(
-    data: MaybeData = None,
+    data: Data,
     target: Target = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     task: Task = None,
@@ -185,7 +186,7 @@ def compare(
     with one_sentence():
         given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
                  "group": group, "time": time, "members": members, "time_limit": time_limit, "seed": seed}  # fmt: skip
-        settings, data, _ = _settings(given, config, data, Path("unused"))
+        settings = _settings(given, config)
         quiet = (lambda what: None) if as_json else say
         found = module("tabular").compare_table(data, settings, folds, say=quiet, verbose=1)
         if as_json:
@@ -195,16 +196,14 @@ def compare(
             say(table)
 
 
-def _settings(given: dict[str, Any], config: Path | None, data: Any, out: Path | None) -> tuple[Any, Any, Path]:
+def _settings(given: dict[str, Any], config: Path | None) -> Any:
     """Settings of the command line over those of a file."""
     tabular = module("tabular")
     known = {} if config is None else tabular.read_settings(config)
     known |= {name: value for name, value in given.items() if value is not None}
-    for name, value in (("DATA", data), ("--target", known.get("target")), ("--out", out)):
-        if not value:
-            raise typer.BadParameter(f"{name} is needed")
-    assert out is not None
-    return tabular.TableSettings(**known), data, out
+    if "target" not in known:
+        raise typer.BadParameter("--target is needed")
+    return tabular.TableSettings(**known)
 
 
 def _state(out: Path, data: list[Path], settings: Any) -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich.console import Console
@@ -23,11 +23,16 @@ def listed(text: str | None) -> list[str] | None:
     return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
 
 
-def print_tables(tables: Iterable[Any]) -> None:
-    """Tables, as wide as the terminal or 120 characters."""
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120)
-    for table in tables:
-        console.print(table.rich())
+class _Console(Console):
+    """As wide as the terminal or 120 characters; plain where NO_COLOR is set."""
+
+    def __init__(self) -> None:
+        colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+        super().__init__(file=sys.stdout, width=None if sys.stdout.isatty() else 120, color_system=colours)
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the program."""
+        raise BrokenPipeError
 
 
 def say(what: Any) -> None:
@@ -36,7 +41,7 @@ def say(what: Any) -> None:
         if isinstance(what, str):
             print(what, flush=True)
         else:
-            print_tables([what])
+            _Console().print(what.rich())
             sys.stdout.flush()
     except BrokenPipeError:
         # What is buffered must not be written at exit either.

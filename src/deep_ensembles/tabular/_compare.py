@@ -194,7 +194,7 @@ class _Methods:
         return [(ensemble, test) for ensemble, (_, test) in zip(ensembles, self.folds, strict=True)]
 
     def _trained(self, build: Any, n_members: int, **settings: Any) -> Any:
-        folds = ComplementaryFolds(min(5, n_members), self.read.groups) if n_members > 1 else None
+        folds = ComplementaryFolds(self._member_folds(n_members), self.read.groups) if n_members > 1 else None
         return cross_validate(
             build,
             self.inputs,
@@ -210,6 +210,14 @@ class _Methods:
             **settings,
         )
 
+    def _member_folds(self, n_members: int) -> int:
+        """How many folds members take turns to hold out: no more than there are groups."""
+        groups = self.read.groups
+        fewest = n_members if groups is None else min(len(np.unique(groups[train])) for train, _ in self.folds)
+        if fewest < 2:
+            raise TableError(f"`{self.settings.group}` has only one group left to train on in a fold; members need two")
+        return min(5, n_members, fewest)
+
     def _dropout_of_classes(self) -> list[Any]:
         trained = self._trained(partial(self._network, network_outputs(self.read), dropout=_DROPOUT_RATE), 1)
         pairs = self._tests(trained.ensembles)
@@ -223,6 +231,7 @@ class _Methods:
             rates=RATES,
             hidden_sizes=self.settings.hidden_sizes,
             n_samples=_SAMPLES,
+            sample_weight=self.read.weights,
             early_stopping=True,
             verbose=self.verbose,
             **recipe(len(self.folds[0][0]), self.settings),

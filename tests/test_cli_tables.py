@@ -1,0 +1,590 @@
+"""The commands for tables: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from _made_tables import houses, read, with_column, write
+from click.testing import Result
+from sklearn.datasets import load_diabetes
+from typer.testing import CliRunner
+
+from deep_ensembles import DeepEnsembleRegressor, load
+from deep_ensembles.cli import app
+
+COMMANDS = [
+    *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
+]
+QUICK = ["--members", "2", "--max-epochs", "2"]
+DROP = ["--drop", "number,owner,year,speed"]
+ESCAPE = "\x1b"
+PROGRAM = [sys.executable, "-c", "from deep_ensembles.cli import app; app()"]
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(app, [str(each) for each in arguments])
+
+
+def done(*arguments: Any) -> Result:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments: Any) -> str:
+    """The one sentence on standard error."""
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+def started(*arguments: Any, env: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen[str]:
+    command = [*PROGRAM, *(str(each) for each in arguments)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, **streams)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Houses in files, and two models of them."""
+    place = tmp_path_factory.mktemp("houses")
+    write(houses(), place / "houses.csv")
+    write(houses(seed=1), place / "new.csv")
+    numbers = done("fit", place / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", place / "price-model")
+    (place / "price.txt").write_text(numbers.stdout, encoding="utf-8")
+    drop = ["--drop", "number,owner,year,price"]
+    done("fit", place / "houses.csv", "--target", "speed", *drop, *QUICK, "--out", place / "speed-model")
+    return place
+
+
+# Fit
+
+
+def test_fit_prints_what_it_understood_and_what_it_is_worth(folder: Path) -> None:
+    said = (folder / "price.txt").read_text(encoding="utf-8").replace("\u202f", " ")
+    assert said.startswith("`price` is a number with 200 different values: regression\n")
+    assert "200 rows are used: 160 to train on, 40 held out" in said
+    for column, words in (("colour", "category, 3 levels"), ("owner", "left out: as asked")):
+        assert re.search(rf"^ *{column} +{words}", said, re.MULTILINE)
+    for score in ("NLL", "CRPS", "RMSE", "90 % coverage"):
+        assert re.search(rf"^ *{score} +\S+.* [a-z]{{4,}}", said, re.MULTILINE)
+    assert re.search(r"^recalibration: \w+", said, re.MULTILINE)
+    assert f"wrote  {folder / 'price-model'}" in said
+    assert sorted(each.name for each in (folder / "price-model").iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_held_out_scores_that_are_printed_are_those_of_the_model(folder: Path) -> None:
+    said = (folder / "price.txt").read_text(encoding="utf-8")
+    scores = load(folder / "price-model").facts["held_out_scores"]
+    printed = re.search(r"^ *RMSE +([\d.]+)", said, re.MULTILINE)
+    assert printed is not None
+    assert float(printed[1]) == pytest.approx(scores["RMSE"], rel=1e-3)
+
+
+def test_all_that_fit_printed_can_be_fed_back(folder: Path, tmp_path: Path) -> None:
+    done("fit", folder / "houses.csv", "--config", folder / "price.txt", "--out", tmp_path / "again")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / "price-model" / name).read_bytes()
+
+
+def test_options_stand_above_the_file_of_settings(folder: Path, tmp_path: Path) -> None:
+    options = ["--members", "3", "--seed", "5", "--drop", "number,owner,year,speed,yard", "--recalibration", "none"]
+    done("fit", folder / "houses.csv", "--config", folder / "price.txt", *options, "--out", tmp_path / "m")
+    model = load(tmp_path / "m")
+    settings = model.facts["settings"]
+    assert (settings["members"], settings["seed"], settings["max_epochs"]) == (3, 5, 2)
+    assert model.ensemble.n_members == 3
+    assert model.ensemble.recalibration is None
+    assert list(model.schema.names) == ["size", "colour"]
+
+
+def test_every_option_of_fit_reaches_the_settings(folder: Path, tmp_path: Path) -> None:
+    options = shlex.split(
+        "--task regression --kinds owner=category,yard=drop --weights size2 --group number2 --holdout 0.3 --epsilon 0.01 "
+        "--recalibration conformal --members 2 --max-epochs 1 --time-limit 60 --seed 9 --drop number,speed,year"
+    )
+    table = with_column(with_column(houses(), "size2", np.arange(200) % 3 + 1), "number2", np.arange(200) % 20)
+    data = write(table, tmp_path / "t.csv")
+    done("fit", data, "--target", "price", *options, "--out", tmp_path / "m", "--report", tmp_path / "r.html")
+    settings = load(tmp_path / "m").facts["settings"]
+    wanted = {"task": "regression", "kinds": {"owner": "category", "yard": "drop"}, "weights": "size2", "group": "number2",
+              "holdout": 0.3, "epsilon": 0.01, "recalibration": "conformal", "members": 2, "max_epochs": 1,
+              "time_limit": 60.0, "seed": 9, "drop": ["number", "speed", "year"]}  # fmt: skip
+    assert {name: settings[name] for name in wanted} == wanted
+    assert "price: rows held out" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_a_table_of_odd_names_is_learnt_and_printed(tmp_path: Path) -> None:
+    names = ["[bold]x[/x]", 'é, "ü"', "😀", ":smile:"]
+    table = houses(60).select(["size", "yard", "price", "owner"]).rename_columns(names)
+    said = done("fit", write(table, tmp_path / "t.csv"), "--target", "😀", *QUICK, "--out", tmp_path / "m").stdout
+    for name in (names[0], names[1], names[3]):
+        assert re.search(rf"^ *{re.escape(name)} +number", said, re.MULTILINE)
+    (tmp_path / "said.txt").write_text(said, encoding="utf-8")
+    done("fit", tmp_path / "t.csv", "--config", tmp_path / "said.txt", "--out", tmp_path / "m2")
+    assert (tmp_path / "m" / "config.json").read_bytes() == (tmp_path / "m2" / "config.json").read_bytes()
+
+
+def test_a_model_that_is_there_is_replaced_and_nothing_else_is(folder: Path, tmp_path: Path) -> None:
+    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    assert "not a model folder" in refused(*command, tmp_path / "mine")
+    done(*command, tmp_path / "m", "--seed", "1")
+    first = (tmp_path / "m" / "config.json").read_bytes()
+    done(*command, tmp_path / "m", "--seed", "2")
+    assert (tmp_path / "m" / "config.json").read_bytes() != first
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m", "mine"]
+
+
+# Predict
+
+
+def test_predict_writes_and_says_how_many(folder: Path, tmp_path: Path) -> None:
+    options = ["--coverage", "0.8", "--quantiles", "0.1,0.5", "--keep", "number, owner", "--abstain-above", "0.0001"]
+    result = done("predict", folder / "price-model", folder / "new.csv", "--out", tmp_path / "p.csv", *options)
+    assert result.stdout == f"wrote  {tmp_path / 'p.csv'}  (200 rows, 200 of them for a person)\n"
+    assert result.stderr == ""
+    told = read(tmp_path / "p.csv")
+    names = "number owner mean std aleatoric_std epistemic_std lower upper q0.1 q0.5 abstain"
+    assert told.column_names == names.split()
+    np.testing.assert_allclose(told["lower"].to_numpy(), told["q0.1"].to_numpy())
+    assert told["number"].to_pylist() == houses()["number"].to_pylist()
+
+
+def test_predict_writes_classes(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new folder" / "p.parquet"
+    result = done("predict", folder / "speed-model", folder / "new.csv", "--out", out, "--abstain-below", "0.9")
+    names = ["label", "confidence", "entropy", "disagreement", "p_fast", "p_slow", "abstain"]
+    assert read(out).column_names == names
+    unsure = read(out)["confidence"].to_numpy() < 0.9
+    assert read(out)["abstain"].to_pylist() == unsure.tolist()
+    assert f"(200 rows, {unsure.sum()} of them for a person)" in result.stdout
+
+
+def test_unknown_columns_are_ignored_with_a_note(folder: Path, tmp_path: Path) -> None:
+    table = with_column(houses(20), "weather", ["fair"] * 20)
+    result = done("predict", folder / "price-model", write(table, tmp_path / "t.csv"), "--out", tmp_path / "p.csv")
+    assert result.stderr == "note: columns that the model does not know are ignored: weather\n"
+    assert "note" not in result.stdout
+
+
+def test_unreadable_values_are_refused_or_taken_as_missing(folder: Path, tmp_path: Path) -> None:
+    rows = houses(20).to_pandas().astype({"size": object})
+    rows.loc[4, "size"] = "huge"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    command = ["predict", folder / "price-model", tmp_path / "t.csv", "--out", tmp_path / "p.csv"]
+    assert "column `size`: 'huge' in row 5 is not a number" in refused(*command)
+    assert "`errors` must be refuse or missing, got 'forget'" in refused(*command, "--errors", "forget")
+    done(*command, "--errors", "missing")
+    assert read(tmp_path / "p.csv").num_rows == 20
+
+
+# Evaluate
+
+
+def test_evaluate_prints_scores_and_writes_a_page(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    for name in ("price", "speed"):
+        said = done("evaluate", folder / f"{name}-model", folder / "new.csv", "--report", page).stdout
+        assert "Scores of 200 rows" in said
+        assert f"wrote  {page}" in said
+        assert page.stat().st_size < 3_000_000
+        assert f"{name}: predictions for 200 rows" in page.read_text(encoding="utf-8")
+
+
+def test_evaluate_speaks_json(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    result = done("evaluate", folder / "price-model", folder / "new.csv", "--json", "--report", page, "--coverage", "0.5")
+    data = json.loads(result.stdout)
+    done("predict", folder / "price-model", folder / "new.csv", "--out", tmp_path / "p.csv", "--coverage", "0.5")
+    told, y = read(tmp_path / "p.csv"), houses(seed=1)["price"].to_numpy()
+    scores = {each["name"].replace("\u202f", " "): each["ensemble"] for each in data["scores"]}
+    inside = (told["lower"].to_numpy() <= y) & (y <= told["upper"].to_numpy())
+    assert scores["50 % coverage"] == pytest.approx(inside.mean())
+    assert scores["RMSE"] == pytest.approx(np.sqrt(((told["mean"].to_numpy() - y) ** 2).mean()), rel=1e-6)
+    assert (data["task"], data["n_rows"], data["coverage"]) == ("numbers", 200, 0.5)
+    assert page.exists()
+
+
+def test_evaluate_says_which_rows_it_leaves_out(folder: Path, tmp_path: Path) -> None:
+    prices = [None, None, *houses()["price"].to_pylist()[2:]]
+    data = write(with_column(houses(), "price", prices), tmp_path / "t.csv")
+    said = done("evaluate", folder / "price-model", data).stdout
+    assert "note: left out are 2 rows without a value of price" in said
+    assert "Scores of 198 rows" in said
+
+
+# Compare
+
+
+def test_compare_prints_tables_and_json(folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "quick.toml"
+    config.write_text('[settings]\ntarget = "price"\nmax_epochs = 1\nhidden_sizes = [8]\nmembers = 2\n')
+    command = ["compare", folder / "houses.csv", "--config", config, *DROP, "--folds", "2"]
+    said = done(*command).stdout
+    for method in ("deep ensemble", "single network", "MC-dropout", "MSE ensemble"):
+        assert len(re.findall(rf"^ *{method} +-?[\d.]+", said, re.MULTILINE)) == 4
+    data = json.loads(done(*command, "--json").stdout)
+    assert data["task"] == "regression"
+    assert {len(folds) for scores in data["scores"].values() for folds in scores.values()} == {2}
+
+
+# Errors: one sentence
+
+
+def table_with(tmp_path: Path, content: bytes, name: str = "t.csv") -> Path:
+    (tmp_path / name).write_bytes(content)
+    return tmp_path / name
+
+
+BAD_TABLES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is empty"),
+    "names only": (b"x,price\n", "the table has no rows"),
+    "binary": (bytes(range(256)) * 20, "is not text"),
+    "excel": (b"PK\x03\x04" + bytes(100), "a zip archive or an Excel file"),
+    "half parquet": (b"PAR1" + bytes(100), "is not a whole Parquet file"),
+    "no target": (b"x,y\n" + b"1,2\n" * 20, "the table has no column `price`; it has x, y"),
+    "target missing": (b"x,price\n" + b"1,\n2,NA\n" * 20, "`price`"),
+    "target constant": (b"x,price\n" + b"1,2.5\n2,2.5\n" * 20, "`price` is 2.5 in every row"),
+    "one class": (b"x,price\n" + b"1,a\n2,a\n" * 20, "`price` needs at least two classes, got 'a' only"),
+    "few rows": (b"x,price\n" + b"1,2.5\n2,3.5\n" * 4, "at least 10 rows with a target are needed, got 8"),
+    "dates": (b"x,price\n" + b"1,2020-01-01\n2,2021-01-02\n" * 20, "`price` holds dates"),
+    "no inputs": (b"price\n" + b"2.5\n3.5\n4\n" * 20, "no column is left to learn from"),
+    "constant inputs": (
+        b"x,price\n" + b"1,2.5\n1,3.5\n" * 20,
+        "no column is left to learn from (`x`: all its values are 1)",
+    ),
+    "uneven": (b"x,price\n" + b"1,2.5\n2,3.5\n" * 20 + b"1,2,3\n", "line 42: 3 values for 2 columns"),
+    "numbers above": (b"1,2.5\n" + b"1,2.5\n2,3.5\n" * 20, "holds values, not column names"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_TABLES)
+def test_bad_tables_are_refused_in_one_sentence(kind: str, tmp_path: Path) -> None:
+    content, words = BAD_TABLES[kind]
+    data = table_with(tmp_path, content)
+    assert words in refused("fit", data, "--target", "price", "--out", tmp_path / "m", *QUICK)
+    assert words in refused("compare", data, "--target", "price", "--folds", "2")
+    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
+
+
+@pytest.mark.parametrize("kind", ["empty", "binary", "excel", "half parquet", "numbers above"])
+def test_bad_tables_cannot_be_predicted_or_judged(kind: str, folder: Path, tmp_path: Path) -> None:
+    content, words = BAD_TABLES[kind]
+    data = table_with(tmp_path, content)
+    assert words in refused("predict", folder / "price-model", data, "--out", tmp_path / "p.csv")
+    assert words in refused("evaluate", folder / "price-model", data)
+    assert [each.name for each in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_what_is_not_there_is_named(folder: Path, tmp_path: Path) -> None:
+    nowhere, out = tmp_path / "nowhere", ["--out", tmp_path / "p.csv"]
+    assert f"{nowhere} is not there" in refused("fit", nowhere, "--target", "price", "--out", tmp_path / "m")
+    assert f"{nowhere} is not there" in refused("compare", nowhere, "--target", "price")
+    assert f"{nowhere} is not there" in refused("predict", folder / "price-model", nowhere, *out)
+    assert f"{nowhere} is not there" in refused("evaluate", folder / "price-model", nowhere)
+    assert "is not a complete model folder" in refused("predict", nowhere, folder / "new.csv", *out)
+    assert "is not a complete model folder" in refused("evaluate", folder, folder / "new.csv")
+    config = ["--config", nowhere]
+    assert "cannot be read" in refused("fit", folder / "houses.csv", *config, "--out", tmp_path / "m")
+
+
+def test_a_model_of_another_kind_is_named(folder: Path, tmp_path: Path) -> None:
+    X, y = load_diabetes(return_X_y=True)
+    DeepEnsembleRegressor(2, hidden_sizes=(4,), max_epochs=1, random_state=0).fit(X, y).save(tmp_path / "m")
+    words = f"{tmp_path / 'm'} holds a DeepEnsembleRegressor, no model of a table; fit one with `deep-ensembles fit`"
+    assert refused("predict", tmp_path / "m", folder / "new.csv", "--out", tmp_path / "p.csv") == words
+    assert refused("evaluate", tmp_path / "m", folder / "new.csv") == words
+
+
+def test_a_damaged_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "m" / name).write_bytes((folder / "price-model" / name).read_bytes())
+    content = bytearray((tmp_path / "m" / "model.safetensors").read_bytes())
+    content[-5] ^= 1
+    (tmp_path / "m" / "model.safetensors").write_bytes(bytes(content))
+    assert "is damaged or was changed" in refused("evaluate", tmp_path / "m", folder / "new.csv")
+
+
+def test_outputs_that_cannot_be_written_are_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "taken.csv").mkdir()
+    predict = ["predict", folder / "price-model", folder / "new.csv", "--out"]
+    assert "must end in one of .csv" in refused(*predict, tmp_path / "p.xlsx")
+    assert "file" in refused(*predict, tmp_path / "file" / "p.csv")
+    assert "taken.csv" in refused(*predict, tmp_path / "taken.csv")
+    fit = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out"]
+    assert "file" in refused(*fit, tmp_path / "file" / "m")
+    assert "exists and is not a model folder" in refused(*fit, tmp_path / "file")
+    evaluate = ["evaluate", folder / "price-model", folder / "new.csv", "--report"]
+    assert "file" in refused(*evaluate, tmp_path / "file" / "r.html")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "taken.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--task", "ranking"], "`task` must be regression or classification, got 'ranking'"),
+        (["--task", "classification"], "`price` has 200 classes in 200 rows"),
+        (["--recalibration", "temperature"], "temperature is a recalibration of classes; this is a regression"),
+        (["--recalibration", "platt"], "`recalibration` must be one of auto, none"),
+        (["--kinds", "size"], "`kinds` must be like zip=category,id=drop, got 'size'"),
+        (["--kinds", "size=colour"], "must be one of"),
+        (["--group", "nobody"], "the table has no column `nobody`"),
+        (["--weights", "colour"], "column `colour`"),
+        (["--time", "colour"], "column `colour`"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: list[str], words: str, folder: Path, tmp_path: Path) -> None:
+    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m"]
+    assert words in refused(*command, *options)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[settings]\ntarget = "price"\nlayers = 3\n', "has a setting 'layers'; there are target, task"),
+        ('[settings]\ntarget = "price"\nmembers = "many"\n', "`members` must be an integer ≥ 2, got 'many'"),
+        ('[settings]\ntarget = "price"\nhidden_sizes = 5\n', "`hidden_sizes` must be a list of sizes, got 5"),
+        ("[settings]\ntarget =\n", "are not TOML"),
+        ("nothing\n", "has no line [settings]"),
+    ],
+)
+def test_files_of_settings_that_cannot_be_are_refused(text: str, words: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(text)
+    command = ["fit", folder / "houses.csv", "--config", tmp_path / "c.toml", "--out", tmp_path / "m"]
+    assert words in refused(*command)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("fit t.csv --out m", "--target is needed"),
+        ("fit t.csv --target price", "--out"),
+        ("fit --target price --out m", "DATA"),
+        ("fit t.csv --target price --out m --members -3", "--members"),
+        ("fit t.csv --target price --out m --members 1", "--members"),
+        ("fit t.csv --target price --out m --holdout 1", "--holdout"),
+        ("fit t.csv --target price --out m --colour red", "--colour"),
+        ("compare t.csv", "--target is needed"),
+        ("compare t.csv --target price --folds 1", "--folds"),
+        ("predict m", "DATA"),
+        ("predict m t.csv", "--out"),
+        ("predict m t.csv --out p.csv --coverage 2", "--coverage"),
+        ("evaluate m", "DATA"),
+        ("explain m", "explain"),
+    ],
+)
+def test_wrong_usage_has_exit_code_2(command: str, words: str) -> None:
+    result = run(*shlex.split(command))
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+# Habits
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_has_an_example(command: list[str]) -> None:
+    said = done(*command, "--help").stdout
+    assert re.search(r"Examples?:", said)
+    assert f"deep-ensembles {' '.join(command)} " in " ".join(said.replace("│", " ").split()) + " "
+
+
+def test_examples_of_help_are_understood() -> None:
+    """Every option in an example is one of the command's."""
+    for command in (["fit"], ["predict"], ["evaluate"], ["compare"]):
+        said = done(*command, "--help").stdout
+        for example in re.findall(rf"deep-ensembles {command[0]} .*", said):
+            options = re.findall(r"--[a-z-]+", example)
+            assert all(re.search(rf"^[│ ]*\*?[│ ]*{option}\b", said, re.MULTILINE) for option in options), example
+
+
+@pytest.mark.slow
+def test_help_of_every_command_does_without_torch() -> None:
+    code = """
+import sys
+from typer.testing import CliRunner
+from deep_ensembles.cli import app
+for command in %r:
+    assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
+print([name for name in ("torch", "pyarrow", "sklearn", "scipy") if name in sys.modules])
+"""
+    found = subprocess.run([sys.executable, "-c", code % COMMANDS], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.slow
+def test_a_saved_model_predicts_the_same_in_another_process(folder: Path, tmp_path: Path) -> None:
+    done("predict", folder / "price-model", folder / "new.csv", "--out", tmp_path / "here.csv")
+    process = started("predict", folder / "price-model", folder / "new.csv", "--out", tmp_path / "there.csv")
+    said, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (0, "")
+    assert said == f"wrote  {tmp_path / 'there.csv'}  (200 rows)\n"
+    here, there = (pd.read_csv(tmp_path / name) for name in ("here.csv", "there.csv"))
+    pd.testing.assert_frame_equal(here, there, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_bad_data_gives_no_traceback_in_a_real_process(folder: Path, tmp_path: Path) -> None:
+    data = table_with(tmp_path, BAD_TABLES["target constant"][0])
+    process = started("fit", data, "--target", "price", "--out", tmp_path / "m")
+    said, errors = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert said == ""
+    assert errors == "error: `price` is 2.5 in every row, so that there is nothing to learn\n"
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_early_stops_nothing(folder: Path, tmp_path: Path) -> None:
+    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m"]
+    with started(*command) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "`price` is a number with 200 different values: regression\n"
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "m" / name).read_bytes() == (folder / "price-model" / name).read_bytes()
+
+
+LONG = ["--members", "2", "--max-epochs", "3000", "--seed", "1"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "long.toml"
+    config.write_text('[settings]\ntarget = "price"\nhidden_sizes = [8]\npatience = 3000\nholdout = 0.2\n')
+    command = ["fit", folder / "houses.csv", "--config", config, *DROP, *LONG, "--out"]
+    checkpoint = tmp_path / ".stopped.checkpoint"
+    process = started(*command, tmp_path / "stopped")
+    assert process.stdout is not None
+    while "rows are used" not in process.stdout.readline():
+        assert process.poll() is None
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert errors == f"stopped; the same command goes on where it was, from what it left beside {tmp_path / 'stopped'}\n"
+    assert checkpoint.exists()
+    assert not (tmp_path / "stopped").exists()
+    assert "delete it to start anew" in refused(*command, tmp_path / "stopped", "--members", "3")
+    done(*command, tmp_path / "stopped")
+    assert not checkpoint.exists()
+    done(*command, tmp_path / "calm")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["calm", "long.toml", "stopped"]
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "compare"])
+def test_ctrl_c_promises_nothing_where_nothing_is_kept(
+    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*inputs: Any, **given: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"deep_ensembles.tabular.{command}_table", stopped)
+    more = ["--out", tmp_path / "p.csv"] if command == "predict" else []
+    first = [] if command == "compare" else [folder / "price-model"]
+    target = ["--target", "price"] if command == "compare" else []
+    result = run(command, *first, folder / "new.csv", *more, *target)
+    assert result.exit_code == 130
+    assert result.stderr == "stopped; nothing was written\n"
+
+
+def test_a_pipe_gets_no_escape_codes(folder: Path) -> None:
+    assert ESCAPE not in (folder / "price.txt").read_text(encoding="utf-8")
+    assert ESCAPE not in done("evaluate", folder / "price-model", folder / "new.csv").output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_gets_colours_unless_it_wants_none(no_color: str, folder: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {"TERM": "xterm-256color", "NO_COLOR": no_color}
+    process = started("evaluate", folder / "price-model", folder / "new.csv", env=env, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    said = b""
+    try:
+        while block := os.read(ours, 65536):
+            said += block
+    except OSError:  # how a terminal ends
+        pass
+    os.close(ours)
+    _, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (0, "")
+    assert b"RMSE" in said
+    assert (ESCAPE.encode() in said) is not bool(no_color)
+
+
+@pytest.mark.slow
+def test_shells_can_complete() -> None:
+    env = {"_DEEP_ENSEMBLES_COMPLETE": "complete_bash", "COMP_WORDS": "deep-ensembles ev", "COMP_CWORD": "1"}
+    code = "import sys; sys.argv[0] = 'deep-ensembles'; from deep_ensembles.cli import app; app(prog_name='deep-ensembles')"
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+    assert found.stdout.split() == ["evaluate"]
+    env = {"_DEEP_ENSEMBLES_COMPLETE": "source_bash"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+    assert "_DEEP_ENSEMBLES_COMPLETE=complete_bash" in found.stdout
+
+
+PEAK = """
+import resource, sys
+from pathlib import Path
+from deep_ensembles import load
+from deep_ensembles.tabular import predict_table
+found = predict_table(load(sys.argv[1]), sys.argv[2], sys.argv[3], keep=("number",))
+print(found.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+
+
+def large_table(path: Path, millions: int) -> Path:
+    """A Parquet file of houses, written a million rows at a time."""
+    million = houses(1000).select(["number", "size", "colour", "yard"])
+    million = pa.concat_tables([million] * 1000)
+    with pa.parquet.ParquetWriter(path, million.schema) as writer:
+        for _ in range(millions):
+            writer.write_table(million)
+    return path
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_rows(folder: Path, tmp_path: Path) -> None:
+    peaks = []
+    for millions in (1, 4):
+        data, out = large_table(tmp_path / f"{millions}.parquet", millions), tmp_path / "p.parquet"
+        command = [sys.executable, "-c", PEAK, str(folder / "price-model"), str(data), str(out)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=500)
+        rows, peak = map(int, found.stdout.split())
+        assert rows == pa.parquet.read_metadata(out).num_rows == millions * 1_000_000
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] < 150
