@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from deep_ensembles import DeepEnsembleRegressor, load
 from deep_ensembles.cli import app
+from deep_ensembles.progress import training_progress
 
 COMMANDS = [
     *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
@@ -476,11 +477,12 @@ LONG = ["--members", "2", "--max-epochs", "3000", "--seed", "1"]
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "long.toml"
     config.write_text('[settings]\ntarget = "price"\nhidden_sizes = [8]\npatience = 3000\nholdout = 0.2\n')
     command = ["fit", folder / "houses.csv", "--config", config, *DROP, *LONG, "--out"]
-    checkpoint = tmp_path / ".stopped.checkpoint"
     process = started(*command, tmp_path / "stopped")
     assert process.stdout is not None
     while "rows are used" not in process.stdout.readline():
@@ -490,12 +492,19 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(folder: 
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert errors == f"stopped; the same command goes on where it was, from what it left beside {tmp_path / 'stopped'}\n"
-    assert checkpoint.exists()
-    assert not (tmp_path / "stopped").exists()
-    assert "delete it to start anew" in refused(*command, tmp_path / "stopped", "--members", "3")
+    (left,) = [each.name for each in tmp_path.iterdir() if each != config]
+    assert re.fullmatch(r"\.stopped\.[0-9a-f]{12}\.checkpoint", left)
+    starts: list[int] = []
+
+    def noted(total: int, verbose: int, start: int, members: int) -> Any:
+        starts.append(start)
+        return training_progress(total, verbose, start, members)
+
+    monkeypatch.setattr("deep_ensembles.training.training_progress", noted)
     done(*command, tmp_path / "stopped")
-    assert not checkpoint.exists()
     done(*command, tmp_path / "calm")
+    assert 0 < starts[0] < 3000
+    assert starts[1:] == [0]
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["calm", "long.toml", "stopped"]
@@ -588,3 +597,11 @@ def test_memory_does_not_grow_with_rows(folder: Path, tmp_path: Path) -> None:
         assert rows == pa.parquet.read_metadata(out).num_rows == millions * 1_000_000
         peaks.append(peak)
     assert peaks[1] - peaks[0] < 150
+
+
+def test_only_the_state_of_this_model_is_cleared_away(folder: Path, tmp_path: Path) -> None:
+    others = [".m[1].v2.0123456789ab.checkpoint", ".m.0123456789ab.checkpoint", "notes.checkpoint"]
+    for name in (*others, ".m[1].0123456789ab.checkpoint"):
+        (tmp_path / name).write_text("state")
+    done("fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m[1]")
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*others, "m[1]"])

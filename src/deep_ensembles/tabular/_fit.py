@@ -65,8 +65,8 @@ def fit_table(
         verbose: 1 for a progress bar on a terminal.
     """
     read = read_data(data, settings, say)
-    check_recalibration(settings.recalibration, bool(read.target.classes))
     train_rows, held_rows = split_rows(read, settings)
+    check_recalibration(settings.recalibration, bool(read.target.classes), len(held_rows) or len(train_rows))
     train = read.select(train_rows)
     schema = understand(
         train, settings.target, drop=[*settings.drop, *settings.roles], kinds=settings.kinds, decimal=read.decimal
@@ -155,8 +155,12 @@ def _trained(
     )
 
 
-def check_recalibration(name: str, classes: bool) -> None:
-    """Refuse one that is not for the task."""
+def check_recalibration(name: str, classes: bool, n_rows: int) -> None:
+    """Refuse one that is not for the task, or for so few rows."""
+    if n_rows < 2 and name not in ("auto", "none"):
+        raise TableError(
+            f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
+        )
     if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
         raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
                          f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
