@@ -268,3 +268,24 @@ def test_parts_that_store_a_kept_column_as_other_types_are_brought_together(numb
     assert read(tmp_path / "p.parquet")["number"].to_pylist() == [*range(20), *range(20)]
     with pytest.raises(ValueError, match="`number` holds int64 at first and string later"):
         predict_table(numbers.model, [files[0], write(table, tmp_path / "2.parquet")], tmp_path / "p.csv", keep=("number",))
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_change_nothing(workers: int, numbers: FittedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_predict, "BATCH_ROWS", 7)
+    data = write(houses(100, seed=4), tmp_path / "new.parquet")
+    for name, number in (("one.csv", 1), ("several.csv", workers)):
+        predict_table(numbers.model, data, tmp_path / name, workers=number, keep=("number",), abstain_above=0.0)
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "several.csv").read_bytes()
+
+
+def test_workers_stop_at_the_first_row_that_cannot_be_read(
+    numbers: FittedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_predict, "BATCH_ROWS", 7)
+    rows = houses(100).to_pandas().astype({"size": object})
+    rows.loc[[50, 51, 90], "size"] = "huge"
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    with pytest.raises(ValueError, match="'huge' in row 51 "):
+        predict_table(numbers.model, tmp_path / "new.csv", tmp_path / "p.csv", workers=3)
+    assert [each.name for each in tmp_path.iterdir()] == ["new.csv"]
