@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from deep_ensembles.report import Evaluation
 from deep_ensembles.tabular import FittedTable, TableSettings, fit_table
+from deep_ensembles.tabular._data import read_data, split_rows
 
 QUICK: dict[str, Any] = {"members": 3, "hidden_sizes": (8,), "max_epochs": 4, "batch_size": 32}
 
@@ -86,3 +88,21 @@ def same_networks(one: FittedTable, other: FittedTable) -> bool:
     """Whether the networks are the same, bit for bit."""
     ours, theirs = one.model.ensemble.tensors(), other.model.ensemble.tensors()
     return ours.keys() == theirs.keys() and all(bool((ours[name] == theirs[name]).all()) for name in ours)
+
+
+def held_out(table: pa.Table, folder: Path, settings: TableSettings) -> tuple[np.ndarray, np.ndarray]:
+    """(rows trained on, rows held out) of the table."""
+    data = read_data(write(table, folder / "split.parquet"), settings, quiet)
+    train, held = split_rows(data, settings)
+    return data.rows[train], data.rows[held]
+
+
+def plain_scores(evaluation: Evaluation) -> dict[str, float]:
+    """Scores by name, with plain spaces in them."""
+    return {score.name.replace("\u202f", " "): score.ensemble for score in evaluation.scores}
+
+
+def normal_mixture(found: FittedTable, rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Means and deviations `[member, row]` of the networks."""
+    parts = found.model.ensemble.mixture(found.model.schema.encode(rows)).components
+    return parts.mean.double().numpy(), parts.stddev.double().numpy()

@@ -26,6 +26,7 @@ from typer.testing import CliRunner
 
 from deep_ensembles import DeepEnsembleRegressor, load
 from deep_ensembles.cli import app
+from deep_ensembles.progress import training_progress
 
 COMMANDS = [
     *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
@@ -476,11 +477,12 @@ LONG = ["--members", "2", "--max-epochs", "3000", "--seed", "1"]
 
 
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = tmp_path / "long.toml"
     config.write_text('[settings]\ntarget = "price"\nhidden_sizes = [8]\npatience = 3000\nholdout = 0.2\n')
     command = ["fit", folder / "houses.csv", "--config", config, *DROP, *LONG, "--out"]
-    checkpoint = tmp_path / ".stopped.checkpoint"
     process = started(*command, tmp_path / "stopped")
     assert process.stdout is not None
     while "rows are used" not in process.stdout.readline():
@@ -490,12 +492,19 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(folder: 
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert errors == f"stopped; the same command goes on where it was, from what it left beside {tmp_path / 'stopped'}\n"
-    assert checkpoint.exists()
-    assert not (tmp_path / "stopped").exists()
-    assert "delete it to start anew" in refused(*command, tmp_path / "stopped", "--members", "3")
+    (left,) = [each.name for each in tmp_path.iterdir() if each != config]
+    assert re.fullmatch(r"\.stopped\.[0-9a-f]{12}\.checkpoint", left)
+    starts: list[int] = []
+
+    def noted(total: int, verbose: int, start: int, members: int) -> Any:
+        starts.append(start)
+        return training_progress(total, verbose, start, members)
+
+    monkeypatch.setattr("deep_ensembles.training.training_progress", noted)
     done(*command, tmp_path / "stopped")
-    assert not checkpoint.exists()
     done(*command, tmp_path / "calm")
+    assert 0 < starts[0] < 3000
+    assert starts[1:] == [0]
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["calm", "long.toml", "stopped"]
@@ -588,3 +597,75 @@ def test_memory_does_not_grow_with_rows(folder: Path, tmp_path: Path) -> None:
         assert rows == pa.parquet.read_metadata(out).num_rows == millions * 1_000_000
         peaks.append(peak)
     assert peaks[1] - peaks[0] < 150
+
+
+def test_only_the_state_of_this_model_is_cleared_away(folder: Path, tmp_path: Path) -> None:
+    others = [".m[1].v2.0123456789ab.checkpoint", ".m.0123456789ab.checkpoint", "notes.checkpoint"]
+    for name in (*others, ".m[1].0123456789ab.checkpoint"):
+        (tmp_path / name).write_text("state")
+    done("fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m[1]")
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*others, "m[1]"])
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_predict_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
+    data = large_table(tmp_path / "large.parquet", 3)
+    (tmp_path / "p.csv").write_text("old")
+    with started("predict", folder / "price-model", data, "--out", tmp_path / "p.csv") as process:
+        while not any(each.suffix == ".tmp" for each in tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert errors == "stopped; nothing was written\n"
+    assert (tmp_path / "p.csv").read_text() == "old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["large.parquet", "p.csv"]
+
+
+def messy_text(n: int) -> str:
+    """As a spreadsheet in a country of decimal commas writes: semicolons, dates, words for what is missing."""
+    r = np.random.default_rng(0)
+    lines = ["Größe;Größe;gebaut;Garten;Notiz;fest;Preis"]
+    for i in range(n):
+        size = r.uniform(1000, 3000)
+        price = "" if i == 3 else f"{2 * size + r.normal():.2f}".replace(".", ",")
+        day = f"{1 + i % 28:02d}.{1 + i % 12:02d}.{1950 + i % 50}"
+        note = f"schönes Haus, Nummer {i} am Weg {i * 7919 % 101}"
+        written = f"{size:.1f}".replace(".", ",")
+        lines.append(f"{written};{i % 5};{day};{['ja', 'nein', 'k.A.'][i % 3]};{note};immer;{price}")
+    return "\r\n".join(lines) + "\r\n"
+
+
+def test_a_messy_file_goes_all_the_way(tmp_path: Path) -> None:
+    data = table_with(tmp_path, messy_text(120).encode("cp1252"))
+    said = done("fit", data, "--target", "Preis", *QUICK, "--out", tmp_path / "m").stdout
+    assert "note: t.csv: a second column `Größe` is called `Größe_2`" in said
+    assert "note: t.csv: values that are not UTF-8 are read as Windows-1252" in said
+    assert "note: 1 row without a target is left out" in said
+    for column, words in (
+        ("Größe", "number, .*decimal comma"),
+        ("gebaut", "date"),
+        ("fest", "left out: all its values are"),
+    ):
+        assert re.search(rf"^ *{column} +{words}", said, re.MULTILINE), column
+    assert "119 rows are used" in said
+    out = tmp_path / "p.parquet"
+    done("predict", tmp_path / "m", data, "--out", out, "--keep", "Größe,Notiz")
+    assert read(out)["Notiz"][0].as_py() == "schönes Haus, Nummer 0 am Weg 0"
+    assert read(out).num_rows == 120
+    said = done("evaluate", tmp_path / "m", data, "--report", tmp_path / "r.html").stdout
+    assert "note: left out are 1 row without a value of Preis" in said
+    assert "Preis" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_thousands_of_columns_are_learnt(tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    table = pa.table({"y": r.normal(size=40), **{f"x{i}": r.normal(size=40) for i in range(2000)}})
+    data = write(table, tmp_path / "wide.csv")
+    said = done("fit", data, "--target", "y", *QUICK, "--out", tmp_path / "m").stdout
+    assert "2000 columns make 2000 inputs" in said
+    assert len(said.splitlines()) < 200
+    done("predict", tmp_path / "m", data, "--out", tmp_path / "p.csv")
+    done("evaluate", tmp_path / "m", data, "--report", tmp_path / "r.html")
+    assert (tmp_path / "r.html").stat().st_size < 3_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import importlib
 import json
@@ -15,7 +16,7 @@ import typer
 from deep_ensembles.cli._talk import listed, module, one_sentence, say
 
 Data = Annotated[
-    list[Path], typer.Argument(metavar="DATA...", help="A CSV, TSV or Parquet file, several, or a folder of parts.")
+    list[Path], typer.Argument(metavar="DATA", help="A CSV, TSV or Parquet file, several, or a folder of parts.")
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
 Target = Annotated[str | None, typer.Option(help="The column to predict; needed unless a file of settings names it.")]
@@ -37,6 +38,7 @@ Recalibration = Annotated[
     str | None,
     typer.Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)"),
 ]
+_DIGEST = "[0-9a-f]" * 12
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, nothing else.")]
 
 
@@ -85,7 +87,7 @@ def fit(
         state = checkpoint.Checkpoint(_state(out, data, settings), every_seconds=30)
         found = tabular.fit_table(data, settings, say=say, checkpoint=state, verbose=1)
         found.model.save(out)
-        for old in out.parent.glob(f".{out.name}.*.checkpoint"):
+        for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint"):
             old.unlink()
         say(tabular.scores_table(found.evaluation, f"Scores of the {found.evaluation.n_rows} rows held out"))
         say(found.evaluation.summary)

@@ -68,7 +68,10 @@ class Target:
         if isinstance(self.classes[0], int):
             read = _numbers(self.name, self.decimal).read(values, errors, first_row)
             texts = text(pa.array(read, mask=np.isnan(read)))
-        known = pa.array([str(label) for label in self.classes], texts.type)
+        names = [str(label) for label in self.classes]
+        if pa.types.is_boolean(values.type):  # which as text are written small
+            names = [name.lower() for name in names]
+        known = pa.array(names, texts.type)
         codes = pc.index_in(texts, value_set=known).cast(pa.float64()).to_numpy(zero_copy_only=False)
         unseen = np.isnan(codes) & ~nulls(texts)
         check_readable(self.name, "class that training saw", texts, unseen, errors, first_row)

@@ -61,8 +61,8 @@ def fit_table(
         verbose: 1 for a progress bar on a terminal.
     """
     read = read_data(data, settings, say)
-    check_recalibration(settings.recalibration, bool(read.target.classes))
     train_rows, held_rows = split_rows(read, settings)
+    check_recalibration(settings.recalibration, bool(read.target.classes), len(held_rows) or len(train_rows))
     train = read.select(train_rows)
     schema = understand(
         train, settings.target, drop=[*settings.drop, *settings.not_inputs], kinds=settings.kinds, decimal=read.decimal

@@ -107,8 +107,12 @@ def in_words(fitted: Recalibration | None) -> str:
     return "isotonic; predicted levels are replaced by those that held-out rows showed"
 
 
-def check_recalibration(name: str, classes: bool) -> None:
-    """Refuse one that is not for the task."""
+def check_recalibration(name: str, classes: bool, n_rows: int) -> None:
+    """Refuse one that is not for the task, or for so few rows."""
+    if n_rows < 2 and name not in ("auto", "none"):
+        raise TableError(
+            f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
+        )
     if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
         raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
                          f"this is a {'classification' if classes else 'regression'}")  # fmt: skip

@@ -85,7 +85,7 @@ class TableSettings:
         if self.batch_size is not None:
             check_integer("batch_size", self.batch_size, low=1)
         if self.time_limit is not None:
-            check_number("time_limit", self.time_limit, low=0)
+            check_number("time_limit", self.time_limit, low=0, above=True)
 
     def _check_columns(self) -> None:
         require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
@@ -120,7 +120,7 @@ class TableSettings:
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{_toml(key)} = {_toml(each)}" for key, each in value.items()) + " }"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

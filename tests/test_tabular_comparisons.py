@@ -1,0 +1,132 @@
+"""Methods compared on a table."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from _made_tables import NO_INPUTS, classes_settings, houses, numbers_settings, quiet, with_column, write
+from scipy import stats
+from sklearn.metrics import root_mean_squared_error
+
+from deep_ensembles.table_schema import understand
+from deep_ensembles.tabular import Comparison, TableSettings, _compare, compare_table
+from deep_ensembles.tabular._compare import OURS
+from deep_ensembles.tabular._data import read_data
+
+
+def compared(settings: TableSettings, tmp_path: Path, n: int = 100, folds: int = 3) -> tuple[Comparison, list[Any]]:
+    said: list[Any] = []
+    return compare_table(write(houses(n), tmp_path / "houses.parquet"), settings, folds, say=said.append), said
+
+
+def test_methods_for_numbers_are_compared_in_pairs(tmp_path: Path) -> None:
+    found, _ = compared(numbers_settings(members=2, max_epochs=2), tmp_path)
+    methods = {"deep ensemble", "single network", "MC-dropout", "MSE ensemble"}
+    assert all(set(scores) == methods for scores in found.scores.values())
+    assert all(len(folds) == 3 for scores in found.scores.values() for folds in scores.values())
+    assert found.test_share == pytest.approx(0.5, abs=0.02)
+    data = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    for score, scores in data["scores"].items():
+        assert set(data["differences"][score]) == methods - {OURS}
+        for method, told in data["differences"][score].items():
+            gap = np.array(scores[method]) - np.array(scores[OURS])
+            error = math.sqrt((1 / 3 + found.test_share) * gap.var(ddof=1))
+            assert told["mean"] == pytest.approx(gap.mean())
+            assert told["corrected_se"] == pytest.approx(error)
+            assert told["p_value"] == pytest.approx(2 * stats.t.sf(abs(gap.mean() / error), 2))
+            assert told["lower_on"] == (gap < 0).sum()
+    tables = found.tables()
+    assert [table.title for table in tables] == list(found.scores)
+    assert [row[0] for row in tables[0].rows] == list(found.scores[tables[0].title])
+
+
+def test_the_scores_of_the_deep_ensemble_can_be_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+
+    def kept_methods(self: Any, say: Any) -> Any:
+        kept.extend([self, everything(self, say)])
+        return kept[1]
+
+    everything = _compare._Methods.all
+    monkeypatch.setattr(_compare._Methods, "all", kept_methods)
+    found, _ = compared(numbers_settings(members=2, max_epochs=2), tmp_path)
+    methods, predictions = kept
+    for fold, (train, test) in enumerate(methods.folds):
+        assert not set(train) & set(test)
+        y = methods.read.y[test]
+        parts = predictions[OURS][fold].components
+        density = stats.norm(parts.mean.numpy(), parts.stddev.numpy()).pdf(y).mean(0)
+        assert found.scores["NLL (nats, lower is better)"][OURS][fold] == pytest.approx(-np.log(density).mean(), rel=1e-5)
+        rmse = root_mean_squared_error(y, parts.mean.numpy().mean(0))
+        assert found.scores["RMSE (lower is better)"][OURS][fold] == pytest.approx(rmse, rel=1e-5)
+    assert sorted(np.concatenate([test for _, test in methods.folds])) == list(range(100))
+
+
+def test_classes_are_compared_without_an_mse_ensemble(tmp_path: Path) -> None:
+    found, said = compared(classes_settings(members=2, max_epochs=2), tmp_path)
+    assert all(set(scores) == {OURS, "single network", "MC-dropout"} for scores in found.scores.values())
+    assert "note: an MSE ensemble predicts numbers, and is left out for classes" in said
+    errors = found.scores["Error (share of wrong labels, lower is better)"]
+    assert all(0 <= each <= 1 for folds in errors.values() for each in folds)
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+def test_equal_scores_are_json_all_the_same() -> None:
+    found = Comparison("classification", {"Error": {OURS: [0.5, 0.5], "single network": [0.5, 0.5]}}, 0.5)
+    told = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert told["differences"]["Error"]["single network"]["p_value"] is None
+
+
+def folds_of(table: pa.Table, settings: TableSettings, tmp_path: Path) -> list[tuple[np.ndarray, np.ndarray]]:
+    data = read_data(write(table, tmp_path / "t.parquet"), settings, quiet)
+    return _compare._folds(data, 4, settings)
+
+
+def test_folds_keep_groups_together_and_time_in_order(tmp_path: Path) -> None:
+    table = houses()
+    owner, year = table["owner"].to_numpy(), table["year"].to_numpy()
+    for train, test in folds_of(table, numbers_settings(group="owner", drop=()), tmp_path):
+        assert not set(owner[train]) & set(owner[test])
+    for train, test in folds_of(table, numbers_settings(time="year", drop=()), tmp_path):
+        assert year[train].max() < year[test].min()
+    with pytest.raises(ValueError, match="`owner` has 2 groups, too few for 4 folds"):
+        folds_of(with_column(table, "owner", np.arange(200) % 2), numbers_settings(group="owner", drop=()), tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"group": "owner"}, {"weights": "owner"}])
+def test_groups_and_weights_are_no_inputs_of_a_comparison(changes: dict[str, str], tmp_path: Path) -> None:
+    role = next(iter(changes.values()))
+    drop = tuple(name for name in NO_INPUTS if name != role)
+    _, said = compared(numbers_settings(members=2, max_epochs=1, drop=drop, **changes), tmp_path)
+    shown = next(each for each in said if not isinstance(each, str))
+    assert [role, "left out: as asked"] in [list(row) for row in shown.rows]
+
+
+def test_few_groups_can_be_compared(tmp_path: Path) -> None:
+    table = with_column(houses(100), "owner", np.arange(100) % 4)
+    settings = numbers_settings(members=5, max_epochs=1, drop=("number", "year", "speed"), group="owner")
+    found = compare_table(write(table, tmp_path / "t.parquet"), settings, 2, say=quiet)
+    assert len(found.scores["RMSE (lower is better)"][OURS]) == 2
+    two = write(with_column(table, "owner", np.arange(100) % 2), tmp_path / "two.parquet")
+    with pytest.raises(ValueError, match="`owner` has only one group left to train on in a fold"):
+        compare_table(two, settings, 2, say=quiet)
+
+
+def test_weights_count_for_every_method(tmp_path: Path) -> None:
+    """Rows that weigh next to nothing pull no method to their price."""
+    table = houses(200)
+    light = np.arange(200) % 2 == 0
+    prices = np.where(light, 10_000.0 + np.arange(200), table["price"].to_numpy())
+    changed = with_column(with_column(table, "price", prices), "weight", np.where(light, 1e-9, 1.0))
+    settings = numbers_settings(members=2, max_epochs=20, learning_rate=0.03, weights="weight")
+    data = read_data(write(changed, tmp_path / "t.parquet"), settings, quiet)
+    inputs = understand(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
+    folds = [(np.arange(200), np.flatnonzero(~light))]
+    for method, (prediction,) in _compare._Methods(inputs, data, folds, settings, 0).all(quiet).items():
+        assert float(prediction.mean.mean()) < 2500, method
