@@ -358,7 +358,7 @@ def test_a_recalibration_needs_two_rows(tmp_path: Path) -> None:
     said: list[Any] = []
     found = fit_table(write(houses(20), tmp_path / "t.csv"), settings, say=said.append)
     assert found.evaluation.n_rows == 2
-    assert "note: 2 rows are few to judge by; the scores below say little" in said
+    assert "note: 2 rows are few to judge by; the scores below say little and are those without recalibration" in said
 
 
 def test_a_recalibration_is_judged_by_rows_it_was_not_fitted_on(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from deep_ensembles.table_files import TableError
 from deep_ensembles.table_schema import understand
 from deep_ensembles.tables import Table
 from deep_ensembles.tabular._data import Say, TableData, read_data, split_rows
-from deep_ensembles.tabular._held_out import HeldOut, check_recalibration
+from deep_ensembles.tabular._held_out import ENOUGH, HeldOut, check_recalibration
 from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._settings import TableSettings
 
@@ -85,7 +85,8 @@ def fit_table(
     evaluation = _judged(held, read.rows[rows], cells, model)
     say(f"recalibration: {held.in_words(recalibrated.recalibration)}")
     if len(rows) < _FEW:
-        say(f"note: {len(rows)} rows are few to judge by; the scores below say little")
+        without = " and are those without recalibration" if recalibrated.recalibration and len(rows) < ENOUGH else ""
+        say(f"note: {len(rows)} rows are few to judge by; the scores below say little{without}")
     told = {"held_out_scores": {score.name: score.ensemble for score in evaluation.scores}}
     told["single_recalibration"] = describe(held.fit_all(single=True) if judged.n_members > 1 else None)
     return FittedTable(dataclasses.replace(model, facts={**model.facts, **told}), evaluation)
