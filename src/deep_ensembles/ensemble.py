@@ -25,7 +25,8 @@ from deep_ensembles.rows import as_tensor
 from deep_ensembles.standardization import Standardization
 
 _BATCH_ELEMENTS = 2**20
-_BATCH_ROWS = 16384
+_BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
+_MOST_BATCH_ROWS = 16384
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -174,7 +175,8 @@ class Ensemble:
         """Inputs as each member sees them, `[member, batch, *features]`, in batches of bounded size."""
         if batch_size is not None:
             check_integer("batch_size", batch_size, low=1)
-        size = batch_size or max(1, min(_BATCH_ROWS, _BATCH_ELEMENTS // max(1, int(np.prod(self.feature_shape)))))
+        most = _BATCH_ROWS.get(self.members.device.type, _MOST_BATCH_ROWS)
+        size = batch_size or max(1, min(most, _BATCH_ELEMENTS // max(1, int(np.prod(self.feature_shape)))))
         shared = self.standardization.shared
         for batch in _batched(inputs, size):
             if tuple(batch.shape[1:]) != self.feature_shape:
