@@ -306,7 +306,8 @@ def test_scores_of_held_out_classes_are_what_scikit_learn_says(classes: FittedTa
 @pytest.mark.parametrize("settings", [numbers_settings, classes_settings])
 def test_ten_rows_are_enough_and_nine_are_not(settings: Any, tmp_path: Path) -> None:
     table = with_column(houses(10), "speed", ["fast", "slow"] * 5)
-    assert fitted(table, tmp_path, settings()).evaluation.n_rows == 2
+    assert fitted(table, tmp_path, settings()).evaluation.n_rows == 10  # each judged by the member that holds it out
+    assert fitted(table, tmp_path, settings(holdout=0.2)).evaluation.n_rows == 2
     with pytest.raises(ValueError, match="at least 10 rows with a target are needed, got 9"):
         fitted(table.slice(1), tmp_path, settings())
 
@@ -358,7 +359,7 @@ def test_a_recalibration_needs_two_rows(tmp_path: Path) -> None:
     said: list[Any] = []
     found = fit_table(write(houses(20), tmp_path / "t.csv"), settings, say=said.append)
     assert found.evaluation.n_rows == 2
-    assert "note: 2 rows are too few to judge the recalibration by; the scores are those without it" in said
+    assert "note: 2 rows are few to judge by; the scores below say little and are those without recalibration" in said
 
 
 def test_a_recalibration_is_judged_by_rows_it_was_not_fitted_on(tmp_path: Path) -> None:
@@ -439,7 +440,7 @@ def test_settings_are_printed_and_read_again(tmp_path: Path) -> None:
 
 def test_every_setting_is_written_unless_it_is_empty() -> None:
     lines = TableSettings(target="y").text().splitlines()[1:]
-    empty = {"task", "drop", "kinds", "weights", "group", "time", "batch_size", "time_limit"}
+    empty = {"task", "drop", "kinds", "weights", "group", "time", "holdout", "batch_size", "time_limit"}
     assert {line.split(" = ")[0] for line in lines} == set(TableSettings.__dataclass_fields__) - empty
 
 

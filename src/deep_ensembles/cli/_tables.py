@@ -23,9 +23,11 @@ Target = Annotated[str | None, typer.Option(help="The column to predict; needed 
 Task = Annotated[str | None, typer.Option(help="regression or classification; found out by default.")]
 Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between them.")]
 Kinds = Annotated[str | None, typer.Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
-Weights = Annotated[str | None, typer.Option(help="A column of weights of rows.")]
-Group = Annotated[str | None, typer.Option(help="A column; rows of a group are held out together.")]
-Time = Annotated[str | None, typer.Option(help="A column; the latest rows are held out.")]
+Weights = Annotated[str | None, typer.Option(help="A column, no input, of weights of rows.")]
+Group = Annotated[str | None, typer.Option(help="A column, no input; rows of a group are held out together.")]
+Time = Annotated[
+    str | None, typer.Option(help="A column; the latest rows are held out. It is an input too, unless dropped.")
+]
 Members = Annotated[int | None, typer.Option(min=2, help="How many networks. (5 by default)")]
 TimeLimit = Annotated[float | None, typer.Option(min=0, help="Seconds for training.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model. (0 by default)")]
@@ -51,7 +53,9 @@ def fit(
     group: Group = None,
     time: Time = None,
     members: Members = None,
-    holdout: Annotated[float | None, typer.Option(min=0, max=0.9, help="Share of rows held out. (0.2 by default)")] = None,
+    holdout: Annotated[
+        float | None, typer.Option(min=0, max=0.9, help="Share of rows held out. (0.2; 0 below 150 rows)")
+    ] = None,
     recalibration: Recalibration = None,
     epsilon: Annotated[
         float | None, typer.Option(min=0, help="Adversarial training: 0.01 in the paper. (0 by default)")
@@ -127,6 +131,11 @@ def predict(
         if found.ignored:
             shown = ", ".join(found.ignored[:10]) + (", …" if len(found.ignored) > 10 else "")
             print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
+        if found.outside:
+            worst = sorted(found.outside.items(), key=lambda each: -each[1])
+            shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
+            print(f"note: rows with values that training did not see, by column: {shown}; "
+                  "be careful with their predictions", file=sys.stderr)  # fmt: skip
         marked = "" if found.abstained is None else f", {found.abstained} of them for a person"
         say(f"wrote  {out}  ({found.rows} rows{marked})")
 

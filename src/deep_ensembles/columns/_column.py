@@ -21,7 +21,7 @@ class UnreadableValue(ValueError):
     def __init__(self, column: str, value: str, row: int, kind: str) -> None:
         super().__init__(
             f"column `{column}`: {value!r} in row {row} is not a {kind}; correct it, leave it empty, "
-            "or have unreadable values taken as missing"
+            "or have unreadable values taken as missing (errors: missing)"
         )
         self.column, self.value, self.row, self.kind = column, value, row, kind
 

@@ -11,7 +11,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, enough, missing_words
 from deep_ensembles.columns._values import nulls, text
 
-MOST_LEVELS = 30
+MOST_LEVELS = 200
 _MOST_RARE = 10_000
 _MISSING, _UNSEEN = -1, -2
 

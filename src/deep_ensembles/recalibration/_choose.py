@@ -32,7 +32,11 @@ _FOLDS = 5
 
 
 def choose(
-    distribution: Distribution, target: Any, names: Sequence[str] | None = None, random_state: RandomState = 0
+    distribution: Distribution,
+    target: Any,
+    names: Sequence[str] | None = None,
+    random_state: RandomState = 0,
+    groups: Any = None,
 ) -> Recalibration | None:
     """The recalibration of least negative log-likelihood in a cross-validation over held-out rows, fitted on all of them.
 
@@ -45,6 +49,7 @@ def choose(
         names: which to compare; by default "none", "variance_scaling" and, for one target, "isotonic", or "none" and
             "temperature" for classes. "conformal" is about intervals and seldom wins.
         random_state: which rows form a fold.
+        groups: the group of each row; rows of a group stay in one fold.
 
     Shape:
         distribution with batch `[row]` and event `[*event]`, target `[row, *event]`, at least 10 rows → what was fitted,
@@ -60,8 +65,11 @@ def choose(
     compared = _default(mixture) if names is None else tuple(names)
     known = ", ".join(_FITS)
     require(not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS), "names", f"of {known}", names)
-    order = np.random.default_rng(seed_sequence(random_state)).permutation(len(seen))
-    folds = [torch.from_numpy(fold) for fold in np.array_split(order, _FOLDS)]
+    kinds = np.arange(len(seen)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    order = np.random.default_rng(seed_sequence(random_state)).permutation(int(kinds.max()) + 1)
+    require(len(order) > 1, "groups", "at least 2 different ones", len(order))
+    parts = np.array_split(order, min(_FOLDS, len(order)))
+    folds = [torch.from_numpy(np.flatnonzero(np.isin(kinds, part))) for part in parts]
     predictions = {name: [_predicted(_FITS[name], mixture, seen, fold) for fold in folds] for name in compared}
     fit = _FITS[_tied({name: _scored(log_score, each, seen, folds) for name, each in predictions.items()})[0]]
     return None if fit is None else fit(mixture, seen)

@@ -16,7 +16,7 @@ from deep_ensembles.mixture import Mixture
 _POINTS = (64, 256)
 _REACH = 5.5
 # A grid will do where its step is at most this share of the narrowest member's deviation, and slopes are not steeper.
-_STEP, _STEEP = 0.35, 4.0
+_STEP, _STEEP, _NARROW = 0.35, 4.0, 0.02
 _GRID_ELEMENTS, _EXACT_ROWS, _ENTRIES = 2**15, 512, 2**16
 
 
@@ -24,8 +24,7 @@ def mapped_moments(mixture: Mixture, before: Sequence[float], after: Sequence[fl
     """First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map of levels."""
     means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
     low, high = (means - _REACH * scales).amin(0), (means + _REACH * scales).amax(0)
-    slopes = [(up - down) / (right - left) for down, up, left, right in _pieces(before, after)]
-    gentle = bool(max(slopes) <= _STEEP and min(slopes) >= 1 / _STEEP)
+    gentle = _is_gentle(before, after)
     needed = (high - low) / (_STEP * scales.amin(0)) + 1  # points
     found = means.new_empty(2, means.shape[1])
     for fewer, points in pairwise((0, *_POINTS)):
@@ -44,8 +43,12 @@ def _looked_up(before: tuple[float, ...], after: tuple[float, ...]) -> Tensor:
     return torch.from_numpy(np.interp(entries, before, after).astype(np.float32))
 
 
-def _pieces(before: Sequence[float], after: Sequence[float]) -> list[tuple[float, float, float, float]]:
-    return list(zip(after[:-1], after[1:], before[:-1], before[1:], strict=True))
+def _is_gentle(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Whether no piece that matters is much steeper or flatter than the identity."""
+    widths, heights = np.diff(before), np.diff(after)
+    matters = np.maximum(widths, heights) > _NARROW
+    slopes = (heights / widths)[matters]
+    return bool(len(slopes) == 0 or (slopes.max() <= _STEEP and slopes.min() >= 1 / _STEEP))
 
 
 def _on_a_grid(

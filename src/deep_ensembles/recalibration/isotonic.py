@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 from torch.distributions import Distribution
 
@@ -48,7 +49,8 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
     r"""The share of held-out rows below each predicted level, $g(p) = \hat P(F(Y) \le p)$, by isotonic regression.
 
     That share follows every single row. For a density the map keeps $\lceil 2\sqrt[3]{N} \rceil$ steps of equal
-    share (Rice's rule), and is drawn towards the identity by the weight of one row in N + 1, which bounds its slope.
+    share (Rice's rule), the outer ones halved again and again down to one row, so that tails are put right too. It is drawn
+    towards the identity by the weight of one row in N + 1, which bounds its slope.
 
     References:
         Kuleshov, Fenner, Ermon (2018).
@@ -70,7 +72,14 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
     levels = mixture.cdf(seen).sort().values.numpy()
     n_rows = len(levels)
     fitted = IsotonicRegression().fit(levels, (np.arange(n_rows) + 0.5) / n_rows)
-    after = np.linspace(0, 1, math.ceil(2 * n_rows ** (1 / 3)) + 1)
+    after = _levels(n_rows)
     observed = np.interp(after, [0, *fitted.y_thresholds_, 1], [0, *fitted.X_thresholds_, 1])
     before = (n_rows * observed + after) / (n_rows + 1)
     return Isotonic((0.0, *before[1:-1].tolist(), 1.0), tuple(after.tolist()))
+
+
+def _levels(n_rows: int) -> NDArray[np.float64]:
+    steps = math.ceil(2 * n_rows ** (1 / 3))
+    halvings = int(math.log2(max(1.0, n_rows / steps)))
+    tail = 1 / steps / 2.0 ** np.arange(halvings, 0, -1)
+    return np.concatenate([[0.0], tail, np.arange(1, steps) / steps, 1 - tail[::-1], [1.0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -17,6 +18,7 @@ from deep_ensembles.report.classes import of_classes
 from deep_ensembles.report.evaluation import Evaluation, Outside
 from deep_ensembles.report.examples import Columns
 from deep_ensembles.report.numbers import of_numbers, width_levels
+from deep_ensembles.report.wording import lead_verdict
 
 
 def evaluate(
@@ -54,10 +56,21 @@ def evaluate(
     facts = collect(batches, width_levels(coverage), coverage)
     told = {str(name): str(value) for name, value in (about or {}).items()}
     if not facts.n_classes:
-        return of_numbers(facts, constant, coverage, told, columns, outside)
+        return _with_lead(of_numbers(facts, constant, coverage, told, columns, outside))
     named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)]
     require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
-    return of_classes(facts, constant, named, told, columns, outside)
+    return _with_lead(of_classes(facts, constant, named, told, columns, outside))
+
+
+def _with_lead(evaluation: Evaluation) -> Evaluation:
+    """The evaluation with a word on whether predictions are better than a constant; if not, the summary says so too."""
+    for score in evaluation.scores:
+        if score.name in ("NLL", "CRPS") and score.lead is not None and score.lead_error is not None:
+            found = lead_verdict(score.name, score.lead, score.lead_error)
+            better = score.lead < -2 * score.lead_error
+            summary = evaluation.summary if better else f"{evaluation.summary} {found}"
+            return replace(evaluation, verdicts={**evaluation.verdicts, "constant": found}, summary=summary)
+    return evaluation
 
 
 def beside_targets(

@@ -69,7 +69,7 @@ def outside_range(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
 def _picked(name: str, column: Any, rows: list[int], n_rows: int) -> list[str]:
     array = column if hasattr(column, "take") else np.asarray(column)
     require(len(array) == n_rows, "columns", f"{n_rows} values each, one per row", f"{len(array)} of {name!r}")
-    return [cell(value) for value in np.asarray(array.take(np.array(rows, np.int64))).tolist()]
+    return [cell(value) for value in np.asarray(array.take(rows)).tolist()] if rows else []
 
 
 def _one(values: Any, row: int) -> float | str | None:

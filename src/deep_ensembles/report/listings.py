@@ -181,7 +181,7 @@ def terms(evaluation: Evaluation) -> dict[str, str]:
         parts = (
             "The members' average variance, and the variance of their means; they add up. Standard deviations are the roots."
         )
-    single = "The first member alone: what a single network would have given."
+    single = "The first member alone: what a single network would have given; recalibrated too, in reports on tables."
     words = {"Ensemble": whole}
     if any(score.single is not None for score in evaluation.scores):
         words |= {"One member": single, "Ensemble − member": gain}

@@ -137,7 +137,9 @@ def _about(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def _headline(evaluation: Evaluation) -> list[str]:
-    keys = ["reliability", "accuracy", "error"] if evaluation.task == "classes" else ["calibration", "error"]
+    keys = ["constant", "reliability", "accuracy", "error"]
+    if evaluation.task == "numbers":
+        keys = ["constant", "calibration", "error"]
     keys += ["parts"] if evaluation.n_members > 1 else []
     found = [evaluation.verdicts[key] for key in keys if key in evaluation.verdicts]
     for name in ("NLL", "CRPS"):

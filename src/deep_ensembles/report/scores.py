@@ -29,6 +29,7 @@ class Score:
         ensemble, single, constant: the values; None where there is none.
         gain: ensemble minus single.
         gain_error: the standard error of the gain over rows.
+        lead, lead_error: the same of ensemble minus constant.
         share: whether it is a share, to be written in per cent.
     """
 
@@ -40,6 +41,8 @@ class Score:
     constant: float | None = None
     gain: float | None = None
     gain_error: float | None = None
+    lead: float | None = None
+    lead_error: float | None = None
     share: bool = False
 
     def text(self, value: float | None) -> str:
@@ -74,7 +77,8 @@ def mean_score(name: str, meaning: str, better: Aim, sources: Sources, key: str,
         (1.5, 3.5, None, -2.0, 1.0)
     """
     score = Score(name, meaning, better, *over(sources, lambda rows: float(rows[key].mean())), share=share)
-    return with_gain(score, sources[0][key], sources[1].get(key))
+    lead = with_gain(score, sources[0][key], sources[2].get(key))
+    return replace(with_gain(score, sources[0][key], sources[1].get(key)), lead=lead.gain, lead_error=lead.gain_error)
 
 
 def with_gain(score: Score, ours: Vector, single: Vector | None) -> Score:

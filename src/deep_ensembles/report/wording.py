@@ -98,6 +98,21 @@ def cell(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
+def lead_verdict(name: str, lead: float, error: float) -> str:
+    """Whether predictions are better than the same one for every row.
+
+    Example:
+        >>> lead_verdict("NLL", -0.5, 0.1), lead_verdict("NLL", 0.01, 0.1)[:38]
+        ('Its NLL is 0.50 lower than that of a constant prediction (± 0.10).', 'It is no better than a constant predic')
+    """
+    if lead < -2 * error:
+        return f"Its {name} is {number(-lead, 2)} lower than that of a constant prediction (± {number(error, 2)})."
+    if lead > 2 * error:
+        return f"It is worse than a constant prediction: its {name} is {number(lead, 2)} higher (± {number(error, 2)})."
+    change = f"its {name} differs by {number(lead, 2)} ± {number(error, 2)}"
+    return f"It is no better than a constant prediction, by these rows: {change}."
+
+
 def coverage_verdict(wanted: float, observed: float, n_rows: int) -> str:
     """Whether intervals hold as many cases as they should, beyond what chance explains.
 

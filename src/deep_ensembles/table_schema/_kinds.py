@@ -20,6 +20,7 @@ _IDENTIFIER = re.compile(
     r"(?i)(^|[_ .-])(id|ids|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
 )
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
+_FRAME_INDEX = re.compile(r"__index_level_\d+__")
 _FEW_ROWS = 10
 _MANY_LEVELS = 1000
 
@@ -42,6 +43,8 @@ def kind_of(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -
 def judged(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa.Array]:
     """As `kind_of`, and the values: as numbers, if it was found on the way that all are plainly written ones."""
     kind = values.type
+    if _FRAME_INDEX.fullmatch(name):
+        return DROP, "it is the index of a data frame", values
     if values.null_count == len(values):
         return DROP, "it has no values", values
     if is_text(kind):
@@ -88,7 +91,7 @@ def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
     read, _, bad = written(levels, decimal)
     rows = int(counts.sum())
     if counts[bad].sum() <= (1 - READABLE) * rows and not is_padded(levels):
-        if len(levels) == 2 and not bad.any() and _are_flags(read):
+        if len(levels) == 2 and are_booleans(levels.to_pylist()):
             return "boolean", ""
         once = bool((counts == 1).all()) and not lost.any()
         return _kind_of_numbers(name, read if once else np.append(np.repeat(read, 2), np.nan if lost.any() else read[:0]))

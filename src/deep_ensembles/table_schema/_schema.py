@@ -107,7 +107,8 @@ class Schema:
             [*each[:_SHOWN], ["…", f"{len(each) - _SHOWN} more"]] if len(each) > _SHOWN + 1 else each
             for each in (kept, left_out)
         )
-        note = f"{len(self.columns)} columns make {len(self.input_names)} inputs; {len(self.dropped)} are left out"
+        note = f"{len(self.columns)} columns make {len(self.input_names)} inputs"
+        note += f"; left out: {len(self.dropped)}" if self.dropped else ""
         return Table("Columns", ["column", "understood as"], [*kept, *left_out], note, words=["understood as"])
 
     def data(self) -> dict[str, Any]:

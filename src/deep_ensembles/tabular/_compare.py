@@ -106,7 +106,7 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, say: 
     """
     check_integer("folds", n_folds, low=2)
     read = read_data(data, settings, say)
-    drop = [*settings.drop, *settings.roles]
+    drop = [*settings.drop, *settings.not_inputs]
     schema = understand(read.table, settings.target, drop=drop, kinds=settings.kinds, decimal=read.decimal)
     if not schema.columns:
         raise TableError("no column is left to predict from")

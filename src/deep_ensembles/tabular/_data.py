@@ -19,7 +19,7 @@ from deep_ensembles.tabular._settings import TableSettings
 
 Say = Callable[[str | Table], None]
 LEAST_ROWS = 10
-_MOST_HELD_OUT = 20_000
+_FEW_ROWS, _MOST_HELD_OUT = 150, 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,10 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
     """(rows to train on, rows held out): the latest, or whole groups, or a random share of each class."""
     n = len(data)
     rows = np.arange(n)
-    wanted = min(round(settings.holdout * n), _MOST_HELD_OUT)
+    share = settings.holdout
+    if share is None:
+        share = 0.0 if n < _FEW_ROWS and data.times is None and data.groups is None else 0.2
+    wanted = min(round(share * n), _MOST_HELD_OUT)
     if wanted == 0:
         return rows, rows[:0]
     if data.times is not None:

@@ -14,6 +14,7 @@ from deep_ensembles.progress import row_progress
 from deep_ensembles.report import Batch, Report, evaluate
 from deep_ensembles.report.evaluation import Outside
 from deep_ensembles.table_files import TableError, TableFiles, open_table, together
+from deep_ensembles.tabular._held_out import in_words
 from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._predict import BATCH_ROWS
 
@@ -67,7 +68,7 @@ class _Seen:
         places: list[np.ndarray] = []
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
-        alone, first_row, n_rows = self.model.ensemble.subset(1), 1, 0
+        alone, first_row, n_rows = self.model.single, 1, 0
         for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
             y = target.read(batch.column(target.name), first_row, self.errors)
             known = ~np.isnan(y)
@@ -85,7 +86,7 @@ class _Seen:
                     examples[place] |= _distinct(own.column(schema.columns[place].name), beyond[:, place])
             kept.append(pa.Table.from_batches([own.select(schema.names[:_SHOWN_COLUMNS])]))
             codes = y[known].astype(np.int64) if target.classes else y[known]
-            single = alone.mixture(inputs) if self.model.ensemble.n_members > 1 else None
+            single = alone(inputs) if self.model.ensemble.n_members > 1 else None
             yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single)
         if not n_rows:
             raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
@@ -114,5 +115,5 @@ def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
         "Predicted": f"{model.target.name} ({model.target.task})",
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows; {rows['held_out']} more were held out",
-        "Recalibration": type(model.ensemble.recalibration).__name__ if model.ensemble.recalibration else "none",
+        "Recalibration": in_words(model.ensemble.recalibration),
     }

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from deep_ensembles import recalibration
 from deep_ensembles._arrow import pa
 from deep_ensembles.checkpoint import Checkpoint
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
-from deep_ensembles.mixture import Mixture
+from deep_ensembles.naming import describe
 from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.recalibration import Conformal, FitRecalibration, Recalibration, Temperature, VarianceScaling, choose
-from deep_ensembles.report import Batch, evaluate, first_member
+from deep_ensembles.report import evaluate
 from deep_ensembles.report.evaluation import Evaluation
 from deep_ensembles.runs import ComplementaryFolds
 from deep_ensembles.table_files import TableError
 from deep_ensembles.table_schema import understand
 from deep_ensembles.tables import Table
 from deep_ensembles.tabular._data import Say, TableData, read_data, split_rows
+from deep_ensembles.tabular._held_out import ENOUGH, HeldOut, check_recalibration
 from deep_ensembles.tabular._model import TableModel
 from deep_ensembles.tabular._settings import TableSettings
 
-_CROSS_FITS = 5
-_ENOUGH_TO_RECALIBRATE = 20
+_FEW = 30
 _SHOWN_COLUMNS = 30
 
 
@@ -69,7 +65,7 @@ def fit_table(
     check_recalibration(settings.recalibration, bool(read.target.classes), len(held_rows) or len(train_rows))
     train = read.select(train_rows)
     schema = understand(
-        train, settings.target, drop=[*settings.drop, *settings.roles], kinds=settings.kinds, decimal=read.decimal
+        train, settings.target, drop=[*settings.drop, *settings.not_inputs], kinds=settings.kinds, decimal=read.decimal
     )
     if not schema.columns:
         raise TableError("no column is left to predict from: " + "; ".join(f"`{a}`: {b}" for a, b in schema.dropped))
@@ -79,18 +75,21 @@ def fit_table(
     groups = None if read.groups is None else read.groups[train_rows]
     ensemble = _trained(inputs, read, train_rows, settings, groups=groups, checkpoint=checkpoint, verbose=verbose)
     rows = held_rows if len(held_rows) else train_rows
-    cells, target = read.select(rows).select(schema.names), read.y[rows]
+    cells = read.select(rows).select(schema.names)
     judged = ensemble.mixture(schema.encode(cells)) if len(held_rows) else ensemble.out_of_fold(inputs)
-    fit = fit_named(settings.recalibration, len(target))
-    recalibrated = dataclasses.replace(ensemble, recalibration=fit(judged, target))
+    groups = None if read.groups is None else read.groups[rows]
+    times = None if read.times is None else read.times[rows]
+    held = HeldOut(judged, read.y[rows], settings.recalibration, groups, times)
+    recalibrated = dataclasses.replace(ensemble, recalibration=held.fit_all())
     model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
-    evaluation = _held_out(judged, target, read.rows[rows], cells, fit, model)
-    say(f"recalibration: {in_words(recalibrated.recalibration)}")
-    if recalibrated.recalibration is not None and len(target) < _ENOUGH_TO_RECALIBRATE:
-        say(f"note: {len(target)} rows are too few to judge the recalibration by; the scores are those without it")
-    scores = {score.name: score.ensemble for score in evaluation.scores}
-    facts = {**model.facts, "held_out_scores": scores}
-    return FittedTable(dataclasses.replace(model, facts=facts), evaluation)
+    evaluation = _judged(held, read.rows[rows], cells, model)
+    say(f"recalibration: {held.in_words(recalibrated.recalibration)}")
+    if len(rows) < _FEW:
+        without = " and are those without recalibration" if recalibrated.recalibration and len(rows) < ENOUGH else ""
+        say(f"note: {len(rows)} rows are few to judge by; the scores below say little{without}")
+    told = {"held_out_scores": {score.name: score.ensemble for score in evaluation.scores}}
+    told["single_recalibration"] = describe(held.fit_all(single=True) if judged.n_members > 1 else None)
+    return FittedTable(dataclasses.replace(model, facts={**model.facts, **told}), evaluation)
 
 
 def _used(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> str:
@@ -155,72 +154,20 @@ def _trained(
     )
 
 
-def check_recalibration(name: str, classes: bool, n_rows: int) -> None:
-    """Refuse one that is not for the task, or for so few rows."""
-    if n_rows < 2 and name not in ("auto", "none"):
-        raise TableError(
-            f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
-        )
-    if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
-        raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
-                         f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
-
-
-def fit_named(name: str, n_rows: int) -> FitRecalibration:
-    """The function that fits a recalibration of that name; none for too few rows."""
-    if name == "none" or (name == "auto" and n_rows < _ENOUGH_TO_RECALIBRATE):
-        return lambda distribution, target: None
-    if name == "auto":
-        return choose
-    fit: FitRecalibration = getattr(recalibration, name)
-    return fit
-
-
-def in_words(fitted: Recalibration | None) -> str:
-    """What a recalibration does, for people."""
-    if fitted is None:
-        return "none, as held-out rows ask for none"
-    if isinstance(fitted, VarianceScaling):
-        return f"variance scaling; held-out rows ask for spreads {fitted.factor:.3g} times as wide"
-    if isinstance(fitted, Temperature):
-        return f"temperature {fitted.temperature:.3g}; above 1 makes probabilities less sure"
-    if isinstance(fitted, Conformal):
-        return f"conformal; intervals hold as often as they say, by {len(fitted.scores)} held-out rows"
-    return "isotonic; predicted levels are replaced by those that held-out rows showed"
-
-
-def _held_out(
-    judged: Mixture, target: NDArray[Any], rows: NDArray[np.int64], cells: pa.Table, fit: FitRecalibration, model: TableModel
-) -> Evaluation:
+def _judged(held: HeldOut, rows: NDArray[np.int64], cells: pa.Table, model: TableModel) -> Evaluation:
     """Scores of rows that neither networks nor the recalibration they are judged with have seen."""
-    parts = [np.arange(len(target))]
-    if len(target) >= _ENOUGH_TO_RECALIBRATE:
-        parts = [np.arange(start, len(target), _CROSS_FITS) for start in range(_CROSS_FITS)]
-    order = np.concatenate(parts)
+    order = np.concatenate(held.parts())
     shown = cells.take(pa.array(order)).select(cells.column_names[:_SHOWN_COLUMNS])
     return evaluate(
-        _cross_fitted(judged, torch.from_numpy(target), parts, fit),
+        held.batches(),
         constant=model.constant,
         labels=[str(label) for label in model.target.classes] or None,
         columns={"row of the table": rows[order] + 1, **{name: shown[name] for name in shown.column_names}},
         about={
             "Predicted": f"{model.target.name} ({model.target.task})",
-            "Recalibration": in_words(model.ensemble.recalibration),
+            "Recalibration": held.in_words(model.ensemble.recalibration),
         },
     )
-
-
-def _cross_fitted(
-    judged: Mixture, target: torch.Tensor, parts: list[NDArray[np.int64]], fit: FitRecalibration
-) -> Iterator[Batch]:
-    """Every part recalibrated by what the other parts say."""
-    for part in parts:
-        own = torch.zeros(len(target), dtype=torch.bool)
-        own[torch.from_numpy(part)] = True
-        fitted = fit(judged[~own], target[~own]) if len(parts) > 1 else None
-        mixture = judged[own]
-        single = first_member(mixture) if judged.n_members > 1 else None
-        yield Batch(mixture if fitted is None else fitted(mixture), target[own], single)
 
 
 def scores_table(evaluation: Evaluation, title: str) -> Table:

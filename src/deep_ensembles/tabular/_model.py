@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from torch.distributions import Categorical, Distribution, Normal
 from deep_ensembles._arrow import pa
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.model_files import write_model
+from deep_ensembles.naming import restore
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.table_schema import Schema, Target, schema_from, target_from
 
@@ -42,6 +44,11 @@ class TableModel:
         """
         table = rows if isinstance(rows, (pa.Table, pa.RecordBatch)) else pa.table(rows)
         return self.ensemble(self.schema.encode(table, errors))
+
+    @property
+    def single(self) -> Ensemble:
+        """The first network alone, recalibrated by the same rows."""
+        return dataclasses.replace(self.ensemble.subset(1), recalibration=restore(self.facts.get("single_recalibration")))
 
     @property
     def constant(self) -> Distribution:

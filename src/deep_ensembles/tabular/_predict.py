@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -67,11 +67,13 @@ class Predicted:
         rows: how many.
         abstained: how many are marked for a person; None where that was not asked.
         ignored: columns that the model does not know.
+        outside: for columns with values that training did not see, how many rows have one.
     """
 
     rows: int
     abstained: int | None
     ignored: Sequence[str]
+    outside: Mapping[str, int]
 
 
 def predict_table(
@@ -94,16 +96,19 @@ def predict_table(
     _check_names(model, files.names, wishes)
     wanted = list(dict.fromkeys([*model.schema.names, *wishes.keep]))
     rows, abstained = 0, 0
+    beyond = np.zeros(len(model.schema.columns), dtype=np.int64)
     with writing(out) as table, row_progress(files.n_rows, verbose) as advance:
-        for done in in_order(partial(_predicted, model, wishes), _numbered(files, wanted), workers):
+        for done, unseen in in_order(partial(_predicted, model, wishes), _numbered(files, wanted), workers):
             if "abstain" in done.schema.names:
                 abstained += pc.sum(done.column("abstain")).as_py() or 0
             table.write(done)
             rows += done.num_rows
+            beyond += unseen
             advance(done.num_rows)
     asked_to = wishes.abstain_below is not None or wishes.abstain_above is not None
     ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *wishes.keep)]
-    return Predicted(rows, abstained if asked_to else None, ignored)
+    outside = {name: int(count) for name, count in zip(model.schema.names, beyond, strict=True) if count}
+    return Predicted(rows, abstained if asked_to else None, ignored, outside)
 
 
 def _numbered(files: TableFiles, names: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -165,10 +170,14 @@ def _quantile_name(level: float) -> str:
     return f"q{level:g}"
 
 
-def _predicted(model: TableModel, asked: Asked, numbered: tuple[pa.RecordBatch, int]) -> pa.RecordBatch:
+def _predicted(
+    model: TableModel, asked: Asked, numbered: tuple[pa.RecordBatch, int]
+) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    """Predictions for a batch, and for each column of the model how many values training did not see."""
     batch, first_row = numbered
     with torch.inference_mode():
-        mixture = model.ensemble.mixture(model.schema.encode(batch, asked.errors, first_row))
+        inputs, beyond = model.schema.encode_with_outside(batch, asked.errors, first_row)
+        mixture = model.ensemble.mixture(inputs)
         fitted = model.ensemble.recalibration
         prediction = mixture if fitted is None else fitted(mixture)
         if isinstance(prediction, Mixture) and prediction.is_discrete:
@@ -176,7 +185,8 @@ def _predicted(model: TableModel, asked: Asked, numbered: tuple[pa.RecordBatch, 
         else:
             columns = _number_columns(mixture, prediction, fitted, asked)
     kept = {name: batch.column(name) for name in asked.keep}
-    return pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()})
+    found = pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()})
+    return found, beyond.sum(0)
 
 
 def _number_columns(mixture: Mixture, prediction: Prediction, fitted: Any, asked: Asked) -> Columns:

@@ -32,9 +32,9 @@ class TableSettings:
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         weights: a column of weights ≥ 0.
         group: a column; rows of a group are held out together.
-        time: a column; the latest rows are held out.
+        time: a column; the latest rows are held out. It is an input too, unless dropped.
         holdout: the share of rows that no network sees, for scores and recalibration; 0 to use the rows that members hold
-            out in turn.
+            out in turn, which is the default for fewer than 150 rows, and 0.2 for more.
         recalibration: `auto` for what held-out rows prefer, `none`, or one by name.
         members: how many networks.
         hidden_sizes: one size per hidden layer.
@@ -52,7 +52,7 @@ class TableSettings:
     weights: str | None = None
     group: str | None = None
     time: str | None = None
-    holdout: float = 0.2
+    holdout: float | None = None
     recalibration: str = "auto"
     members: int = 5
     hidden_sizes: tuple[int, ...] = (100, 100)
@@ -75,7 +75,8 @@ class TableSettings:
         require(
             self.recalibration in RECALIBRATIONS, "recalibration", f"one of {', '.join(RECALIBRATIONS)}", self.recalibration
         )
-        check_number("holdout", self.holdout, low=0, high=0.9)
+        if self.holdout is not None:
+            check_number("holdout", self.holdout, low=0, high=0.9)
         check_integer("members", self.members, low=2)
         check_number("epsilon", self.epsilon, low=0)
         check_number("learning_rate", self.learning_rate, low=0, above=True)
@@ -96,8 +97,13 @@ class TableSettings:
         require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)
 
     @property
+    def not_inputs(self) -> tuple[str, ...]:
+        """Columns that only say something of rows; time may be an input too."""
+        return tuple(each for each in (self.weights, self.group) if each is not None)
+
+    @property
     def roles(self) -> tuple[str, ...]:
-        """Columns that say something of rows and are no inputs."""
+        """Columns that say something of rows."""
         return tuple(each for each in (self.weights, self.group, self.time) if each is not None)
 
     def text(self) -> str:
