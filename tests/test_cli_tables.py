@@ -416,11 +416,12 @@ def test_help_has_an_example(command: list[str]) -> None:
 
 
 def test_examples_of_help_are_understood() -> None:
-    """Every option in an example is one of the command's."""
+    """Every option in an example is one of the command's, and examples stand on a line each, to be copied."""
     for command in (["fit"], ["predict"], ["evaluate"], ["compare"]):
         said = done(*command, "--help").stdout
         for example in re.findall(rf"deep-ensembles {command[0]} .*", said):
             options = re.findall(r"--[a-z-]+", example)
+            assert ("--out" in options) == (command[0] in ("fit", "predict")), example
             assert all(re.search(rf"^[│ ]*\*?[│ ]*{option}\b", said, re.MULTILINE) for option in options), example
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from _made_tables import classes_settings, houses, plain_scores, quiet, read, with_column, write
+from _made_tables import classes_settings, houses, normal_mixture, plain_scores, quiet, read, with_column, write
 from scipy import stats
 from sklearn.metrics import (
     accuracy_score,
@@ -40,6 +40,8 @@ def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTab
         stats.spearmanr(told["std"].to_numpy(), np.abs(y - mean))[0], rel=1e-6
     )
     assert (found.n_rows, found.n_members, found.task) == (150, 3, "numbers")
+    means, _ = normal_mixture(numbers, table)
+    assert found.score("RMSE").single == pytest.approx(root_mean_squared_error(y, means[0]), rel=1e-6)
 
 
 def test_an_evaluation_of_classes_is_what_the_predictions_say(classes: FittedTable, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def fit(
 
       deep-ensembles fit houses.csv --target price --out houses-model
 
-      deep-ensembles fit visits/ --target returns --group patient --time-limit 60 --out visits-model
+      deep-ensembles fit visits/ --target returns --group patient --out visits
     """
     with one_sentence(f"stopped; the same command goes on where it was, from what it left beside {out}"):
         tabular = module("tabular")
@@ -117,7 +117,7 @@ def predict(
 
       deep-ensembles predict houses-model new.csv --out predictions.csv --keep id
 
-      deep-ensembles predict visits-model new.parquet --out p.parquet --abstain-below 0.8
+      deep-ensembles predict visits new.parquet --out p.csv --abstain-below 0.8
     """
     with one_sentence("stopped; nothing was written"):
         tabular = module("tabular")
