@@ -125,7 +125,8 @@ def test_a_recalibration_travels_with_the_model(fit: object, tmp_path: Path) -> 
     level = torch.tensor(0.9)
     torch.testing.assert_close(again(x).icdf(level), recalibrated(x).icdf(level), rtol=0, atol=0)
     joined = torch.cat([batch.mean for batch in again.batches(x, 64)])
-    torch.testing.assert_close(joined, recalibrated(x).mean)
+    # Moments after isotonic recalibration are found in single precision, which rounds by the batch.
+    torch.testing.assert_close(joined, recalibrated(x).mean, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(again.mixture(x).mean, ensemble(x).mean)
     assert again.subset(2).recalibration is None
 
