@@ -444,7 +444,7 @@ def test_a_saved_model_predicts_the_same_in_another_process(folder: Path, tmp_pa
     done("predict", folder / "price-model", folder / "new.csv", "--out", tmp_path / "here.csv")
     process = started("predict", folder / "price-model", folder / "new.csv", "--out", tmp_path / "there.csv")
     said, errors = process.communicate(timeout=300)
-    assert (process.returncode, errors) == (0, "")
+    assert process.returncode == 0, errors
     assert said == f"wrote  {tmp_path / 'there.csv'}  (200 rows)\n"
     here, there = (pd.read_csv(tmp_path / name) for name in ("here.csv", "there.csv"))
     pd.testing.assert_frame_equal(here, there, rtol=1e-9)
