@@ -77,6 +77,23 @@ def test_ensembles_are_trained_once_for_all_experiments(out):
     assert not list(out.glob("known_unknown_classes/*/model"))
 
 
+def test_unknown_classes_are_asked_about_once_for_all_experiments(out):
+    for name in ("accuracy_confidence", "most_and_least_certain"):
+        assert not [path for path in (out / name).iterdir() if path.is_dir()]
+        told = json.loads((out / name / "summary.json").read_text())["cells"]
+        assert all((out / each["experiment"] / each["folder"] / ARRAYS).is_file() for each in told)
+        assert {each["experiment"] for each in told} == {"known_unknown_classes"}
+
+
+def test_what_is_shared_is_made_by_whoever_comes_first(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    found = reproduce("accuracy_confidence", scale="smoke", methods=[ENSEMBLE], out=tmp_path, execution=InProcess())
+    assert {row["method"] for row in found.summary.rows} == {ENSEMBLE}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
+    reproduce("known_unknown_classes", scale="smoke", methods=[ENSEMBLE], out=tmp_path, execution=InProcess())
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}.items()
+
+
 def test_detection_is_that_of_scikit_learn(out):
     known = saved(out, "mnist_ensemble_size/mnist-mlp-3-plain-*")["probabilities"][:1].astype(np.float64).mean(0)
     unknown = saved(out, "known_unknown_classes/mnist-notmnist-plain-*")["probabilities"][:1].astype(np.float64).mean(0)
@@ -111,6 +128,9 @@ def test_colour_images(home, tmp_path, monkeypatch, name):
     assert {row["members"] for row in found.summary.rows} == {1, 2}
     top_5 = [row["value"] for row in found.summary.rows if row["metric"] == "top_5_error"]
     assert all(0 <= value <= 1 for value in top_5)
+    for table in found.summary.tables:
+        words = {word for column in table.columns for word in column.split()}
+        assert words <= set(table.text().split())  # none is broken in two
 
 
 def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):

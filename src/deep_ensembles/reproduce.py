@@ -72,9 +72,9 @@ def reproduce(
     root = Path(out) / name
     for other, needed in experiment.needs(selection).items():
         _run_cells(EXPERIMENTS[other], needed, Path(out), False, execution)
-    cells = experiment.cells(selection)
-    _run_cells(experiment, cells, Path(out), force, execution)
-    records = [record for cell in cells if (record := read_record(root, cell)) is not None]
+    cells, owner = experiment.cells(selection), EXPERIMENTS[experiment.cells_of or name]
+    _run_cells(owner, cells, Path(out), force, execution)
+    records = [record for cell in cells if (record := read_record(Path(out) / owner.name, cell)) is not None]
     summary = experiment.summarise(records, selection)
     summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
     return _write(experiment, selection, summary, root, records)
@@ -161,7 +161,10 @@ def _write(
         "differences": summary.differences,
         "claims": [asdict(claim) for claim in summary.claims],
         "notes": summary.notes,
-        "cells": [{"folder": record.path.name, "seconds": record.result["seconds"]} for record in records],
+        "cells": [
+            {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
+            for record in records
+        ],
     }
     files = {"summary.json": json.dumps(plain(content), indent=1, ensure_ascii=False), "summary.csv": _csv(summary.rows),
              "summary.txt": text}  # fmt: skip
@@ -185,7 +188,7 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def _verdicts(claims: Sequence[Claim]) -> str:
     """Statement by statement: on how many data sets it holds, and the numbers."""
-    lines = ["The paper's statements"]
+    lines, width = ["The paper's statements"], max((len(claim.dataset) for claim in claims), default=0)
     for statement in dict.fromkeys(claim.statement for claim in claims):
         own = [claim for claim in claims if claim.statement == statement]
         holding = sum(claim.holds for claim in own)
@@ -193,7 +196,7 @@ def _verdicts(claims: Sequence[Claim]) -> str:
             "holds" if holding == len(own) else "does not hold" if holding == 0 else f"holds on {holding} of {len(own)}"
         )
         lines.append(f"\n  {verdict}: {statement} ({own[0].source})")
-        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<24} {claim.numbers}" for claim in own)
+        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<{width}}  {claim.numbers}" for claim in own)
     return "\n".join(lines) + "\n" if claims else ""
 
 

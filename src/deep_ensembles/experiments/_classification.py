@@ -128,6 +128,17 @@ def pictures(config: Mapping[str, Any], part: str) -> Pictures:
 def train_images(cell: Cell, folder: Path) -> Outcome:
     """Train, keep the model in the cell's folder, predict the test images, and score every ensemble size."""
     config, path = cell.config, folder / cell.folder
+    ensemble, seconds = _trained(config, path)
+    ensemble.save(path / MODEL)
+    (path / CHECKPOINT).unlink(missing_ok=True)
+    test = pictures(config, "test")
+    probabilities = predict(ensemble, config, test.inputs)
+    return Outcome({"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds},
+                   {"probabilities": probabilities, "label": test.labels})  # fmt: skip
+
+
+def _trained(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
+    """The ensemble, and how many seconds its training took; the training images are let go of."""
     train = pictures(config, "train")
     streamed = isinstance(train.inputs, ImageFolder)
     start = time.perf_counter()
@@ -146,13 +157,7 @@ def train_images(cell: Cell, folder: Path) -> Outcome:
         checkpoint=Checkpoint(path / CHECKPOINT),
         num_workers=READERS if streamed else 0,
     )
-    seconds = time.perf_counter() - start
-    ensemble.save(path / MODEL)
-    (path / CHECKPOINT).unlink(missing_ok=True)
-    test = pictures(config, "test")
-    probabilities = predict(ensemble, config, test.inputs)
-    return Outcome({"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds},
-                   {"probabilities": probabilities, "label": test.labels})  # fmt: skip
+    return ensemble, time.perf_counter() - start
 
 
 def _factory(config: Mapping[str, Any], shape: Sequence[int], n_classes: int) -> Any:

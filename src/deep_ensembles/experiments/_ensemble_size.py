@@ -26,6 +26,7 @@ from deep_ensembles.records import Cell, Record
 from deep_ensembles.tables import Table
 
 TITLES = {"error": "classification error", "top_5_error": "top-5 error", "nll": "NLL", "brier": "Brier score (÷ K)"}
+HEADS = {"error": "error", "top_5_error": "top-5 error", "nll": "NLL", "brier": "Brier ÷ K"}
 LISTED = (1, 2, 3, 5, 10, 15)
 
 
@@ -122,8 +123,8 @@ def _table(title: str, sizes: dict[str, Any], metrics: Sequence[str], paper: dic
                 told = [_number(metric, each[metric]) for metric in metrics]
                 known = [_number(metric, paper[metric][each["members"] - 1]) for metric in metrics if metric in paper]
                 lines.append([method, str(each["members"]), *told, *known])
-    known = [f"paper: {metric}" for metric in metrics if metric in paper]
-    return Table(title, ["", "M", *(TITLES[metric] for metric in metrics), *known], lines)
+    known = [f"paper's\n{HEADS[metric]}" for metric in metrics if metric in paper]
+    return Table(title, ["", "M", *(HEADS[metric] for metric in metrics), *known], lines)
 
 
 def _number(metric: str, value: float) -> str:
@@ -131,15 +132,13 @@ def _number(metric: str, value: float) -> str:
 
 
 def _figure_row(title: str, sizes: dict[str, Any], metrics: Sequence[str]) -> Row:
-    panels = []
+    panels, x_label = [], "number of networks" + " (MC-dropout: of samples)" * (DROPOUT in sizes)
     for metric in metrics:
         lines = [
             Line([each["members"] for each in found], [each[metric] for each in found], method, ROLES[method], markers=True)  # type: ignore[arg-type]
             for method, found in sizes.items()
         ]
-        panels.append(
-            Panel(lines, TITLES[metric], "number of networks (MC-dropout: of samples)", legend=metric == metrics[0])
-        )
+        panels.append(Panel(lines, TITLES[metric], x_label, legend=metric == metrics[0]))
     return Row(panels, title, 4.2)
 
 

@@ -24,7 +24,7 @@ from deep_ensembles.experiments._classification import (
     set_sums,
 )
 from deep_ensembles.experiments._experiment import Outcome, Selection
-from deep_ensembles.records import Cell
+from deep_ensembles.records import ARRAYS, Cell, Record
 
 METHODS = (ENSEMBLE, ADVERSARIAL, DROPOUT)
 DOG_MEMBERS, DOG_EPOCHS = {"smoke": 2, "laptop": 5, "paper": 10}, {"smoke": 1, "laptop": 10, "paper": 60}
@@ -109,6 +109,13 @@ def run_unknown(cell: Cell, out: Path) -> Outcome:
     ensemble = saved_ensemble(out / config["experiment"], training, images.shape[1:], n_classes)
     inputs = inputs_for(config["training"]["network"], images)
     return Outcome({"images": len(images)}, {"probabilities": predict(ensemble, config["training"], inputs)})
+
+
+def known_probabilities(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """(probabilities, labels) of the known test images of the ensemble that a record has asked about unknown ones."""
+    path = record.path.parent.parent / record.cell.config["experiment"] / record.cell.config["trained"] / ARRAYS
+    with np.load(path, allow_pickle=False) as file:
+        return file["probabilities"], file["label"]
 
 
 def unknown_images(name: str, known_classes: Sequence[str] | None) -> tuple[np.ndarray, np.ndarray]:
