@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from deep_ensembles import load
 from deep_ensembles.execution import InProcess
-from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size
+from deep_ensembles.experiments import Selection, imagenet_ensemble_size, mnist_ensemble_size
 from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder
 from deep_ensembles.records import ARRAYS
 from deep_ensembles.reproduce import reproduce
@@ -146,6 +146,14 @@ def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):
     assert {row["dataset"] for row in found.summary.rows} == {"dogs → non-dogs (tiny-imagenet)"}
     assert saved(tmp_path, "known_unknown_classes/tiny-imagenet-*")["probabilities"].shape == (2, 16, 2)
     assert saved(tmp_path, "imagenet_ensemble_size/tiny-imagenet-*")["probabilities"].shape == (2, 8, 2)
+
+
+def test_a_network_may_have_settings_of_its_own(home, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    asked = Selection("laptop", ("mnist",), (ENSEMBLE,), ("mlp-2", "convnet"))
+    mlp_2, convnet = (cell.config for cell in mnist_ensemble_size.EXPERIMENT.cells(asked))
+    assert (mlp_2["members"], mlp_2["rows"], convnet["members"], convnet["rows"]) == (15, None, 5, 20_000)
+    assert mlp_2["learning_rate"] == convnet["learning_rate"]
 
 
 def test_choosing_classes_numbers_them_anew():

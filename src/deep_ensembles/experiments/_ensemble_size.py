@@ -45,9 +45,11 @@ def ensemble_size(
     Arguments:
         settings: scale → the settings of its cells, see `image_cell`; with `members_per_cell`, an ensemble is spread over
             several cells, for a cluster.
-        others: `metrics` to show; `paper`, its numbers by metric; and settings of `Experiment`.
+        others: `by_network`, network → scale → the settings that it has instead; `metrics` to show; `paper`, its numbers by
+            metric; and settings of `Experiment`.
     """
     metrics, paper = others.pop("metrics", ("error", "nll", "brier")), others.pop("paper", {})
+    by_network = others.pop("by_network", {})
     return Experiment(
         name=name,
         makes=makes,
@@ -56,23 +58,24 @@ def ensemble_size(
         takes_folders=True,
         methods=tuple(methods),
         networks=tuple(networks),
-        cells=partial(_cells, settings),
+        cells=partial(_cells, settings, by_network),
         run=partial(_run, name),
         summarise=partial(_summarise, name, metrics, paper),
         **others,
     )
 
 
-def _cells(settings: Mapping[str, Mapping[str, Any]], selection: Selection) -> list[Cell]:
-    own = dict(settings[selection.scale])
-    together = own.pop("members_per_cell", own["members"])
-    return [
-        image_cell(dataset, network, method, selection.seed + 1000 * group, **{**own, "members": together})
-        for dataset in selection.datasets
-        for network in selection.networks
-        for method in selection.methods
-        for group in range(own["members"] // together)
-    ]
+def _cells(
+    settings: Mapping[str, Mapping[str, Any]], by_network: Mapping[str, Mapping[str, Any]], selection: Selection
+) -> list[Cell]:
+    cells = []
+    for dataset, network, method in product(selection.datasets, selection.networks, selection.methods):
+        own = {**settings[selection.scale], **by_network.get(network, {}).get(selection.scale, {})}
+        together = own.pop("members_per_cell", own["members"])
+        for group in range(own["members"] // together):
+            seed = selection.seed + 1000 * group
+            cells.append(image_cell(dataset, network, method, seed, **{**own, "members": together}))
+    return cells
 
 
 def _run(name: str, cell: Cell, out: Path) -> Outcome:

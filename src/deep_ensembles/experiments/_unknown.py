@@ -27,7 +27,12 @@ from deep_ensembles.experiments._experiment import Outcome, Selection
 from deep_ensembles.records import ARRAYS, Cell, Record
 
 METHODS = (ENSEMBLE, ADVERSARIAL, DROPOUT)
-DOG_MEMBERS, DOG_EPOCHS = {"smoke": 2, "laptop": 5, "paper": 10}, {"smoke": 1, "laptop": 10, "paper": 60}
+# Dogs are few: small batches, so that there are steps enough to learn anything.
+DOGS = {
+    "smoke": {"members": 2, "epochs": 1, "batch_size": 20},
+    "laptop": {"members": 5, "epochs": 10, "batch_size": 20},
+    "paper": {"members": 10, "epochs": 60},
+}
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,7 @@ def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
     settings: dict[str, Any] = dict(modules[dataset].SETTINGS[selection.scale])
     settings.pop("members_per_cell", None)
     if dataset == "tiny-imagenet":
-        dogs = {"members": DOG_MEMBERS[selection.scale], "epochs": DOG_EPOCHS[selection.scale], "classes": dog_classes()}
-        settings = {**settings, **dogs, "rows": None}
+        settings |= DOGS[selection.scale] | {"classes": dog_classes(), "rows": None}
     return image_cell(dataset, known.network, method, selection.seed, **settings)
 
 
