@@ -10,12 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from _made_home import make_images
+from PIL import Image
 from sklearn.metrics import log_loss, roc_auc_score
 
 from deep_ensembles import load
+from deep_ensembles.datasets import DatasetError
+from deep_ensembles.datasets._image_files import IDX, write_idx
 from deep_ensembles.execution import InProcess
 from deep_ensembles.experiments import Selection, imagenet_ensemble_size, mnist_ensemble_size
-from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder
+from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder, pictures
 from deep_ensembles.records import ARRAYS
 from deep_ensembles.reproduce import reproduce
 
@@ -181,6 +184,62 @@ def test_a_folder_of_pictures_with_a_broken_one_and_a_network_of_ones_own(home, 
     assert {(row["dataset"], row["network"]) for row in found.summary.rows} == {(str(folder), "_made_home:tiny_network")}
     arrays = saved(tmp_path / "runs", "imagenet_ensemble_size/birds-_made_home.tiny_network-plain-*")
     assert arrays["probabilities"].shape == (2, 24, 6)
+
+
+def put_pictures(folder: Path, **counts: int) -> Path:
+    """Pictures in class folders: `train_a=3` for three of class a to train on."""
+    for name, count in counts.items():
+        path = folder.joinpath(*name.split("_"))
+        path.mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (20, 16), (40 * i, 100, 0)).save(path / f"{i}.png")
+    return folder
+
+
+def test_classes_are_numbered_by_the_training_pictures(tmp_path):
+    folder = put_pictures(tmp_path / "fruit", train_a=4, train_b=3, train_c=2, train_d=0, val_a=1, val_c=2, val_d=0)
+    config = {"dataset": str(folder), "classes": None, "rows": None, "image_size": 16}
+    train, test = (pictures(config, part) for part in ("train", "test"))
+    assert (train.n_classes, train.labels.tolist()) == (3, [0, 0, 0, 0, 1, 1, 1, 2, 2])
+    assert (test.n_classes, test.labels.tolist()) == (3, [0, 2, 2])
+    few = pictures({**config, "rows": 4}, "train")
+    assert [number for _, number in few.inputs.files] == few.labels.tolist() == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"train_a": 1, "train_b": 1, "val_a": 1, "val_c": 1}, "of class c in 'val', but none in 'train'"),
+        ({"train_a": 1, "val_a": 1}, "at least two classes to tell apart, got a"),
+        ({"train_a": 1, "train_b": 1}, "no class folders with pictures in 'val'"),
+        ({"val_a": 1}, "no class folders with pictures in 'train'"),
+    ],
+)
+def test_folders_that_cannot_be_learnt_from_are_told_before_training(tmp_path, counts, message):
+    folder = put_pictures(tmp_path / "fruit", **counts)
+    with pytest.raises(DatasetError, match=message):
+        reproduce("imagenet-ensemble-size", scale="smoke", only=[str(folder)], out=tmp_path / "runs", execution=InProcess())
+    assert not list((tmp_path / "runs").rglob("model"))
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(
+        ValueError, match="among tiny-imagenet, or a folder or zip of pictures that is there, got '/nowhere'"
+    ):
+        reproduce("imagenet-ensemble-size", scale="smoke", only=["/nowhere"], out=tmp_path)
+
+
+def test_wrong_labels_leave_every_number_finite(tmp_path, monkeypatch):
+    home = make_images(tmp_path / "home")
+    labels = (np.arange(200) % 10).astype(np.uint8)
+    wrong = np.random.default_rng(0).permutation(200)[:40]
+    labels[wrong] = np.roll(labels[wrong], 1)
+    write_idx(home / "mnist" / f"train{IDX[1]}", labels)
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    monkeypatch.setitem(mnist_ensemble_size.SETTINGS, "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
+    found = reproduce("mnist-ensemble-size", scale="smoke", out=tmp_path, execution=InProcess())
+    assert all(np.isfinite(row["value"]) for row in found.summary.rows)
+    assert all(row["value"] < 0.5 for row in found.summary.rows if row["metric"] == "error")
 
 
 def test_a_name_is_a_name_even_beside_a_folder_called_so(tmp_path, monkeypatch):

@@ -87,7 +87,8 @@ def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) 
         for each in only:
             if experiment.takes_folders and each not in experiment.datasets and Path(each).exists():
                 continue
-            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}", each)
+            folder = ", or a folder or zip of pictures that is there" * experiment.takes_folders
+            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}{folder}", each)
             if not card(each).is_here(home):
                 raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
         return tuple(dict.fromkeys(only)), []
