@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -157,6 +158,23 @@ def test_a_network_may_have_settings_of_its_own(home, monkeypatch):
     mlp_2, convnet = (cell.config for cell in mnist_ensemble_size.EXPERIMENT.cells(asked))
     assert (mlp_2["members"], mlp_2["rows"], convnet["members"], convnet["rows"]) == (15, None, 5, 20_000)
     assert mlp_2["learning_rate"] == convnet["learning_rate"]
+
+
+def test_unknown_classes_that_are_not_here_are_told_before_training(tmp_path, monkeypatch):
+    home = make_images(tmp_path / "home")
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    ask = {"scale": "smoke", "methods": [ENSEMBLE], "out": tmp_path / "runs", "execution": InProcess()}
+    shutil.rmtree(home / "notmnist")
+    with pytest.raises(DatasetError, match="data fetch notmnist"):
+        reproduce("accuracy-confidence", **ask)
+    assert not list((tmp_path / "runs").rglob("model"))
+    found = reproduce("known-unknown-classes", **ask)
+    assert {row["dataset"] for row in found.summary.rows} == {"mnist → fashion-mnist"}
+    assert found.summary.notes == ["notmnist is not here and was left out; run: deep-ensembles data fetch notmnist"]
+    shutil.rmtree(home / "fashion-mnist")
+    for name in ("known-unknown-classes", "most-and-least-certain"):
+        with pytest.raises(DatasetError, match="notmnist, the unknown classes, is not in"):
+            reproduce(name, **ask)
 
 
 def test_choosing_classes_numbers_them_anew():

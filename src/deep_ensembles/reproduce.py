@@ -69,10 +69,10 @@ def reproduce(
     datasets, missing = _datasets(experiment, scale, only)
     networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
     selection = Selection(scale, datasets, _chosen("methods", methods, experiment.methods), networks, seed)
-    root = Path(out) / name
+    root, owner = Path(out) / name, EXPERIMENTS[experiment.cells_of or name]
+    cells = experiment.cells(selection)  # first, so that what is missing is told before anything is trained
     for other, needed in experiment.needs(selection).items():
         _run_cells(EXPERIMENTS[other], needed, Path(out), False, execution)
-    cells, owner = experiment.cells(selection), EXPERIMENTS[experiment.cells_of or name]
     _run_cells(owner, cells, Path(out), force, execution)
     records = [record for cell in cells if (record := read_record(Path(out) / owner.name, cell)) is not None]
     summary = experiment.summarise(records, selection)

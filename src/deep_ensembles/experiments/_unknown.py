@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_ensembles.datasets import ImageDataset, card, class_groups, data_home, load_dataset
+from deep_ensembles.datasets import DatasetError, ImageDataset, card, class_groups, data_home, load_dataset
 from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size, svhn_ensemble_size
 from deep_ensembles.experiments._classification import (
     ADVERSARIAL,
@@ -86,14 +86,21 @@ def dog_classes() -> list[str]:
 
 
 def unknown_cells(selection: Selection) -> list[Cell]:
-    """A cell per ensemble and set of unknown classes that is here."""
-    home = data_home()
+    """A cell per ensemble and set of unknown classes that is here; there must be one."""
     cells = []
     for dataset in selection.datasets:
-        for unknown in KNOWN[dataset].unknown:
-            if card(unknown).is_here(home):
-                cells += [_cell(dataset, unknown, set_sums(unknown), method, selection) for method in selection.methods]
+        unknown = KNOWN[dataset].unknown
+        here = [each for each in unknown if card(each).is_here(data_home())]
+        if not here:
+            raise not_here(unknown[0])
+        for each in here:
+            cells += [_cell(dataset, each, set_sums(each), method, selection) for method in selection.methods]
     return cells
+
+
+def not_here(unknown: str) -> DatasetError:
+    """That a set of unknown classes is missing."""
+    return DatasetError(f"{unknown}, the unknown classes, is not in {data_home()}; run: deep-ensembles data fetch {unknown}")
 
 
 def _cell(dataset: str, unknown: str, data: dict[str, str], method: str, selection: Selection) -> Cell:

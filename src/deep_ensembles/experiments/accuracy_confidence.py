@@ -10,7 +10,14 @@ import numpy as np
 from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, ROLES, mixture_of
 from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
-from deep_ensembles.experiments._unknown import METHODS, known_probabilities, run_unknown, trained_cells, unknown_cells
+from deep_ensembles.experiments._unknown import (
+    METHODS,
+    known_probabilities,
+    not_here,
+    run_unknown,
+    trained_cells,
+    unknown_cells,
+)
 from deep_ensembles.metrics import accuracy_confidence_curve, threshold_for_accuracy
 from deep_ensembles.panels import Figure, Line, Panel, Row
 from deep_ensembles.records import Cell, Record
@@ -24,7 +31,10 @@ UNKNOWN = "notmnist"
 
 def cells(selection: Selection) -> list[Cell]:
     """Those cells of `known_unknown_classes` that ask about notMNIST, one per ensemble."""
-    return [cell for cell in unknown_cells(selection) if cell.config["unknown"] == UNKNOWN]
+    found = [cell for cell in unknown_cells(selection) if cell.config["unknown"] == UNKNOWN]
+    if not found:
+        raise not_here(UNKNOWN)
+    return found
 
 
 def mixed(record: Record, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,9 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
         claims += _claims(title, found)
         words = title.replace("→", "to").replace("(", "").replace(")", "").split()
         figures["known_unknown_" + "_".join(words).replace("-", "_")] = Figure(panels, title, 13, _describe(title))
-    return Summary(rows, claims, tables, figures=figures)
+    missing = [each for known in selection.datasets for each in KNOWN[known].unknown if (known, each) not in pairs]
+    notes = [f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing]
+    return Summary(rows, claims, tables, figures=figures, notes=notes)
 
 
 def _describe(title: str) -> str:
