@@ -163,8 +163,9 @@ def _claims(dataset: str, sizes: dict[str, Any]) -> list[Claim]:
 
 def _order(dataset: str, metric: str, better: str, worse: str, sizes: dict[str, Any]) -> Claim:
     """Whether one method is below another at every size from 5 on (or at the largest, if there are fewer)."""
-    pairs = [(a, b) for a, b in zip(sizes[better], sizes[worse], strict=True) if a["members"] >= min(5, len(sizes[better]))]
+    least = min(5, len(sizes[better]))
+    pairs = [(a, b) for a, b in zip(sizes[better], sizes[worse], strict=True) if a["members"] >= least]
     wins = sum(a[metric] < b[metric] for a, b in pairs)
     last = f"{_number(metric, pairs[-1][0][metric])} and {_number(metric, pairs[-1][1][metric])} at the largest M"
-    statement = f"{TITLES[metric]}: {better} is below {worse} at M ≥ 5"
+    statement = f"{TITLES[metric]}: {better} is below {worse} at M ≥ {least}"
     return Claim(statement, "section 3.4", dataset, wins == len(pairs), f"at {wins} of {len(pairs)} sizes; {last}")
