@@ -46,6 +46,12 @@ def test_rows_that_need_no_change_are_not_copied():
     assert feed.inputs.data_ptr() == PICTURES.data_ptr()
 
 
+def test_columns_are_turned_into_rows_once():
+    table = torch.rand(7, 400).T
+    feed = feed_of(rows := InMemory(table, LABELS), [survey(rows, np.arange(400), False, False)], [0], table)
+    assert feed.inputs.is_contiguous()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("name", ["inputs", "targets"])
 def test_a_number_that_is_not_finite_is_found_without_a_copy(name, value):

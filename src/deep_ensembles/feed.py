@@ -127,8 +127,8 @@ class _MemoryFeed(Feed):
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All parts as one tensor; one alone is only read, and not copied."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+    """All parts as one tensor, row by row in memory; one alone that is so already is only read, and not copied."""
+    return parts[0].contiguous() if len(parts) == 1 else torch.cat(list(parts))
 
 
 class _StreamFeed(Feed):

@@ -43,7 +43,8 @@ def _eight_bits(picture: Any, library: Any) -> Any:
     if not picture.mode.startswith("I"):
         return picture
     values = np.asarray(picture).astype(np.int64)
-    return library.fromarray((values.clip(0, 65535) // 257).astype(np.uint8)) if values.max() > 255 else picture
+    deep = picture.mode.startswith("I;16") or values.max() > 255
+    return library.fromarray((values.clip(0, 65535) // 257).astype(np.uint8)) if deep else picture
 
 
 def _fitted(picture: Any, size: int, library: Any) -> Any:
