@@ -27,7 +27,7 @@ from deep_ensembles.experiments._experiment import Outcome, Selection
 from deep_ensembles.records import ARRAYS, Cell, Record
 
 METHODS = (ENSEMBLE, ADVERSARIAL, DROPOUT)
-# Dogs are few: small batches, so that there are steps enough to learn anything.
+# Dogs are few: batches of 20 make 45 steps of an epoch of Tiny-ImageNet's 900; batches of 100 do about as well.
 DOGS = {
     "smoke": {"members": 2, "epochs": 1, "batch_size": 20},
     "laptop": {"members": 5, "epochs": 10, "batch_size": 20},
