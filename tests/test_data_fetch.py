@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _processes import started
 from _published import Server, serving, split_files, write_song_archive
 from typer.testing import CliRunner
 
@@ -67,10 +68,8 @@ def test_a_killed_download_does_not_count(server: Server, tmp_path: Path) -> Non
         "import sys; from pathlib import Path; from deep_ensembles.datasets import Original;"
         "from deep_ensembles.datasets._fetch import download; download(Original(sys.argv[1], 'data.txt'), Path(sys.argv[2]))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, server.url("data.txt"), str(tmp_path)])
-    assert server.halfway.wait(60)
-    process.kill()
-    process.wait()
+    with started([sys.executable, "-c", code, server.url("data.txt"), str(tmp_path)]):
+        assert server.halfway.wait(60)
     server.released.set()
     assert not (tmp_path / "data.txt").exists()
     path = download(Original(server.url("data.txt"), "data.txt"), tmp_path, retries=0)
@@ -179,16 +178,16 @@ def test_a_bar_on_a_terminal_and_silence_elsewhere(terminal: bool, server: Serve
     )
     reader, writer = pty.openpty() if terminal else os.pipe()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    process = subprocess.Popen([sys.executable, "-c", code, server.address, str(tmp_path)], stderr=writer, env=environment)
-    os.close(writer)
     shown = b""
-    try:
-        while chunk := os.read(reader, 65536):
-            shown += chunk
-    except OSError:  # a closed terminal
-        pass
-    os.close(reader)
-    assert process.wait() == 0
+    with started([sys.executable, "-c", code, server.address, str(tmp_path)], stderr=writer, env=environment) as process:
+        os.close(writer)
+        try:
+            while chunk := os.read(reader, 65536):
+                shown += chunk
+        except OSError:  # a closed terminal
+            pass
+        os.close(reader)
+        assert process.wait() == 0
     assert (b"yacht 44/44 index_test_19.txt" in shown) == terminal
     assert terminal or not shown
     assert uci("yacht", tmp_path).name == "yacht"

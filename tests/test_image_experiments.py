@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from _made_home import make_images
+from PIL import Image
 from sklearn.metrics import log_loss, roc_auc_score
 
 from deep_ensembles import load
+from deep_ensembles.datasets import DatasetError
+from deep_ensembles.datasets._image_files import IDX, write_idx
 from deep_ensembles.execution import InProcess
-from deep_ensembles.experiments import imagenet_ensemble_size, mnist_ensemble_size
-from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder
+from deep_ensembles.experiments import Selection, imagenet_ensemble_size, mnist_ensemble_size
+from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder, pictures
 from deep_ensembles.records import ARRAYS
 from deep_ensembles.reproduce import reproduce
 
@@ -77,6 +81,23 @@ def test_ensembles_are_trained_once_for_all_experiments(out):
     assert not list(out.glob("known_unknown_classes/*/model"))
 
 
+def test_unknown_classes_are_asked_about_once_for_all_experiments(out):
+    for name in ("accuracy_confidence", "most_and_least_certain"):
+        assert not [path for path in (out / name).iterdir() if path.is_dir()]
+        told = json.loads((out / name / "summary.json").read_text())["cells"]
+        assert all((out / each["experiment"] / each["folder"] / ARRAYS).is_file() for each in told)
+        assert {each["experiment"] for each in told} == {"known_unknown_classes"}
+
+
+def test_what_is_shared_is_made_by_whoever_comes_first(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    found = reproduce("accuracy_confidence", scale="smoke", methods=[ENSEMBLE], out=tmp_path, execution=InProcess())
+    assert {row["method"] for row in found.summary.rows} == {ENSEMBLE}
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}
+    reproduce("known_unknown_classes", scale="smoke", methods=[ENSEMBLE], out=tmp_path, execution=InProcess())
+    assert before.items() <= {path: path.stat().st_mtime_ns for path in tmp_path.rglob("DONE")}.items()
+
+
 def test_detection_is_that_of_scikit_learn(out):
     known = saved(out, "mnist_ensemble_size/mnist-mlp-3-plain-*")["probabilities"][:1].astype(np.float64).mean(0)
     unknown = saved(out, "known_unknown_classes/mnist-notmnist-plain-*")["probabilities"][:1].astype(np.float64).mean(0)
@@ -111,6 +132,9 @@ def test_colour_images(home, tmp_path, monkeypatch, name):
     assert {row["members"] for row in found.summary.rows} == {1, 2}
     top_5 = [row["value"] for row in found.summary.rows if row["metric"] == "top_5_error"]
     assert all(0 <= value <= 1 for value in top_5)
+    for table in found.summary.tables:
+        words = {word for column in table.columns for word in column.split()}
+        assert words <= set(table.text().split())  # none is broken in two
 
 
 def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):
@@ -126,6 +150,31 @@ def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):
     assert {row["dataset"] for row in found.summary.rows} == {"dogs → non-dogs (tiny-imagenet)"}
     assert saved(tmp_path, "known_unknown_classes/tiny-imagenet-*")["probabilities"].shape == (2, 16, 2)
     assert saved(tmp_path, "imagenet_ensemble_size/tiny-imagenet-*")["probabilities"].shape == (2, 8, 2)
+
+
+def test_a_network_may_have_settings_of_its_own(home, monkeypatch):
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    asked = Selection("laptop", ("mnist",), (ENSEMBLE,), ("mlp-2", "convnet"))
+    mlp_2, convnet = (cell.config for cell in mnist_ensemble_size.EXPERIMENT.cells(asked))
+    assert (mlp_2["members"], mlp_2["rows"], convnet["members"], convnet["rows"]) == (15, None, 5, 20_000)
+    assert mlp_2["learning_rate"] == convnet["learning_rate"]
+
+
+def test_unknown_classes_that_are_not_here_are_told_before_training(tmp_path, monkeypatch):
+    home = make_images(tmp_path / "home")
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    ask = {"scale": "smoke", "methods": [ENSEMBLE], "out": tmp_path / "runs", "execution": InProcess()}
+    shutil.rmtree(home / "notmnist")
+    with pytest.raises(DatasetError, match="data fetch notmnist"):
+        reproduce("accuracy-confidence", **ask)
+    assert not list((tmp_path / "runs").rglob("model"))
+    found = reproduce("known-unknown-classes", **ask)
+    assert {row["dataset"] for row in found.summary.rows} == {"mnist → fashion-mnist"}
+    assert found.summary.notes == ["notmnist is not here and was left out; run: deep-ensembles data fetch notmnist"]
+    shutil.rmtree(home / "fashion-mnist")
+    for name in ("known-unknown-classes", "most-and-least-certain"):
+        with pytest.raises(DatasetError, match="notmnist, the unknown classes, is not in"):
+            reproduce(name, **ask)
 
 
 def test_choosing_classes_numbers_them_anew():
@@ -153,6 +202,62 @@ def test_a_folder_of_pictures_with_a_broken_one_and_a_network_of_ones_own(home, 
     assert {(row["dataset"], row["network"]) for row in found.summary.rows} == {(str(folder), "_made_home:tiny_network")}
     arrays = saved(tmp_path / "runs", "imagenet_ensemble_size/birds-_made_home.tiny_network-plain-*")
     assert arrays["probabilities"].shape == (2, 24, 6)
+
+
+def put_pictures(folder: Path, **counts: int) -> Path:
+    """Pictures in class folders: `train_a=3` for three of class a to train on."""
+    for name, count in counts.items():
+        path = folder.joinpath(*name.split("_"))
+        path.mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (20, 16), (40 * i, 100, 0)).save(path / f"{i}.png")
+    return folder
+
+
+def test_classes_are_numbered_by_the_training_pictures(tmp_path):
+    folder = put_pictures(tmp_path / "fruit", train_a=4, train_b=3, train_c=2, train_d=0, val_a=1, val_c=2, val_d=0)
+    config = {"dataset": str(folder), "classes": None, "rows": None, "image_size": 16}
+    train, test = (pictures(config, part) for part in ("train", "test"))
+    assert (train.n_classes, train.labels.tolist()) == (3, [0, 0, 0, 0, 1, 1, 1, 2, 2])
+    assert (test.n_classes, test.labels.tolist()) == (3, [0, 2, 2])
+    few = pictures({**config, "rows": 4}, "train")
+    assert [number for _, number in few.inputs.files] == few.labels.tolist() == [0, 0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"train_a": 1, "train_b": 1, "val_a": 1, "val_c": 1}, "of class c in 'val', but none in 'train'"),
+        ({"train_a": 1, "val_a": 1}, "at least two classes to tell apart, got a"),
+        ({"train_a": 1, "train_b": 1}, "no class folders with pictures in 'val'"),
+        ({"val_a": 1}, "no class folders with pictures in 'train'"),
+    ],
+)
+def test_folders_that_cannot_be_learnt_from_are_told_before_training(tmp_path, counts, message):
+    folder = put_pictures(tmp_path / "fruit", **counts)
+    with pytest.raises(DatasetError, match=message):
+        reproduce("imagenet-ensemble-size", scale="smoke", only=[str(folder)], out=tmp_path / "runs", execution=InProcess())
+    assert not list((tmp_path / "runs").rglob("model"))
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(
+        ValueError, match="among tiny-imagenet, or a folder or zip of pictures that is there, got '/nowhere'"
+    ):
+        reproduce("imagenet-ensemble-size", scale="smoke", only=["/nowhere"], out=tmp_path)
+
+
+def test_wrong_labels_leave_every_number_finite(tmp_path, monkeypatch):
+    home = make_images(tmp_path / "home")
+    labels = (np.arange(200) % 10).astype(np.uint8)
+    wrong = np.random.default_rng(0).permutation(200)[:40]
+    labels[wrong] = np.roll(labels[wrong], 1)
+    write_idx(home / "mnist" / f"train{IDX[1]}", labels)
+    monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
+    monkeypatch.setitem(mnist_ensemble_size.SETTINGS, "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
+    found = reproduce("mnist-ensemble-size", scale="smoke", out=tmp_path, execution=InProcess())
+    assert all(np.isfinite(row["value"]) for row in found.summary.rows)
+    assert all(row["value"] < 0.5 for row in found.summary.rows if row["metric"] == "error")
 
 
 def test_a_name_is_a_name_even_beside_a_folder_called_so(tmp_path, monkeypatch):

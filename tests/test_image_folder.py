@@ -77,6 +77,32 @@ def test_pictures_of_every_kind(place: Path) -> None:
     assert len(ImageFolder(place, "val")) == 1
 
 
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_a_single_folder_around_everything_is_seen_through(tmp_path: Path, kind: str) -> None:
+    files = {f"birds/{name}": content for name, content in FILES.items()}
+    place = put(tmp_path / "packed", files | {"__MACOSX/birds/train/n01/._0.JPEG": b"left by a file manager"}, kind)
+    pictures = ImageFolder(place, image_size=16)
+    assert pictures.classes == ("n01", "n02", "n03")
+    assert len(list(pictures)) == 6
+    with pytest.raises(DatasetError, match="has no class folders with pictures in 'test'"):
+        ImageFolder(place, "test")
+
+
+def test_grey_pictures_of_16_bits_are_not_cut_off_at_white(tmp_path: Path) -> None:
+    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    Image.fromarray(values).save(tmp_path / "train" / "a" / "0.png")
+    image, _ = ImageFolder(tmp_path, image_size=8)[0]
+    assert np.abs(image[1].numpy() - values / 65535).max() < 1 / 255
+
+
+def test_pictures_of_unknown_range_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "train" / "a").mkdir(parents=True)
+    Image.fromarray(np.zeros((8, 8), np.float32)).save(tmp_path / "train" / "a" / "0.tiff")
+    with pytest.raises(DatasetError, match=r"train/a/0.tiff is broken or not a picture \(its pixels are floating-point"):
+        ImageFolder(tmp_path, image_size=8)[0]
+
+
 def test_the_middle_of_a_picture_is_taken(tmp_path: Path) -> None:
     wide = np.zeros((16, 48, 3), np.uint8)
     wide[:, 16:32] = 200

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from _made_home import make_home
+from _processes import started
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
@@ -259,12 +259,9 @@ def test_killed_at_any_moment_it_goes_on_where_it_was(home, tmp_path):
     ]
     undisturbed = subprocess.run([*command, "--out", str(tmp_path / "whole")], capture_output=True, check=True, text=True)
     for seconds in (4.0, 5.0, 6.0, 7.0, 8.0):
-        process = subprocess.Popen(
-            [*command, "--out", str(tmp_path / "killed")], stdout=subprocess.DEVNULL, start_new_session=True
-        )
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        killed = [*command, "--out", str(tmp_path / "killed")]
+        with started(killed, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+            time.sleep(seconds)
         assert all_gone(process.pid)
     marks = list((tmp_path / "killed" / "uci_regression").glob("*/DONE"))
     before = {mark: mark.stat().st_mtime_ns for mark in marks}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from _processes import started
 
 from deep_ensembles import Checkpoint, FastGradientSign, fit_ensemble, mlp
 from deep_ensembles.checkpoint import CheckpointWriter
@@ -36,14 +35,11 @@ ensemble.save(sys.argv[2])
 
 
 def run(checkpoint: Path, model: Path, kill_after: float | None = None) -> bool:
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(checkpoint), str(model)])
-    try:
-        process.wait(kill_after)
-    except subprocess.TimeoutExpired:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        return False
-    assert process.returncode == 0
+    with started([sys.executable, "-c", SCRIPT, str(checkpoint), str(model)]) as process:
+        try:
+            assert process.wait(kill_after) == 0
+        except subprocess.TimeoutExpired:
+            return False
     return True
 
 

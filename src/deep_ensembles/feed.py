@@ -86,9 +86,9 @@ class _MemoryFeed(Feed):
         targets = rows.targets.to(self.inputs.device)
         if self.prepared:
             each = [self.standardization.inputs(self.inputs[None], self.dtype, only)[0] for only in ranges]
-            self.inputs = torch.cat(each).to(self.device)
+            self.inputs = _joined(each).to(self.device)
         each = [self.standardization.targets(targets[None], self.dtype, only)[0] for only in ranges]
-        self.targets = torch.cat(each).to(self.device)
+        self.targets = _joined(each).to(self.device)
 
     def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
         rows = max(1, _BLOCK_BYTES // (self.row_bytes * n_runs))
@@ -124,6 +124,11 @@ class _MemoryFeed(Feed):
         targets = self.targets.index_select(0, offset)
         weights = None if self.weights is None else self.relative(self.weights[flat].view(shape), groups.tolist())
         return Block(inputs, targets.view(*shape, *targets.shape[1:]), weights, sizes)
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """All parts as one tensor, row by row in memory; one alone that is so already is only read, and not copied."""
+    return parts[0].contiguous() if len(parts) == 1 else torch.cat(list(parts))
 
 
 class _StreamFeed(Feed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -241,9 +242,14 @@ def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
 def _tensor(name: str, values: Any) -> Tensor:
     tensor = as_tensor(name, values)
     tensor = tensor.long() if tensor.dtype == torch.bool else tensor
-    if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+    if tensor.is_floating_point() and not _finite(tensor):
         raise ValueError(f"`{name}` must be finite, got NaN or infinity")
     return tensor
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite: the least and the greatest tell, and need no copy of the data."""
+    return not tensor.numel() or all(math.isfinite(float(each)) for each in tensor.aminmax())
 
 
 def _folds(

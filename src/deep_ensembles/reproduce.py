@@ -69,12 +69,12 @@ def reproduce(
     datasets, missing = _datasets(experiment, scale, only)
     networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
     selection = Selection(scale, datasets, _chosen("methods", methods, experiment.methods), networks, seed)
-    root = Path(out) / name
+    root, owner = Path(out) / name, EXPERIMENTS[experiment.cells_of or name]
+    cells = experiment.cells(selection)  # first, so that what is missing is told before anything is trained
     for other, needed in experiment.needs(selection).items():
         _run_cells(EXPERIMENTS[other], needed, Path(out), False, execution)
-    cells = experiment.cells(selection)
-    _run_cells(experiment, cells, Path(out), force, execution)
-    records = [record for cell in cells if (record := read_record(root, cell)) is not None]
+    _run_cells(owner, cells, Path(out), force, execution)
+    records = [record for cell in cells if (record := read_record(Path(out) / owner.name, cell)) is not None]
     summary = experiment.summarise(records, selection)
     summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
     return _write(experiment, selection, summary, root, records)
@@ -87,7 +87,8 @@ def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) 
         for each in only:
             if experiment.takes_folders and each not in experiment.datasets and Path(each).exists():
                 continue
-            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}", each)
+            folder = ", or a folder or zip of pictures that is there" * experiment.takes_folders
+            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}{folder}", each)
             if not card(each).is_here(home):
                 raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
         return tuple(dict.fromkeys(only)), []
@@ -161,7 +162,10 @@ def _write(
         "differences": summary.differences,
         "claims": [asdict(claim) for claim in summary.claims],
         "notes": summary.notes,
-        "cells": [{"folder": record.path.name, "seconds": record.result["seconds"]} for record in records],
+        "cells": [
+            {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
+            for record in records
+        ],
     }
     files = {"summary.json": json.dumps(plain(content), indent=1, ensure_ascii=False), "summary.csv": _csv(summary.rows),
              "summary.txt": text}  # fmt: skip
@@ -185,7 +189,7 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def _verdicts(claims: Sequence[Claim]) -> str:
     """Statement by statement: on how many data sets it holds, and the numbers."""
-    lines = ["The paper's statements"]
+    lines, width = ["The paper's statements"], max((len(claim.dataset) for claim in claims), default=0)
     for statement in dict.fromkeys(claim.statement for claim in claims):
         own = [claim for claim in claims if claim.statement == statement]
         holding = sum(claim.holds for claim in own)
@@ -193,7 +197,7 @@ def _verdicts(claims: Sequence[Claim]) -> str:
             "holds" if holding == len(own) else "does not hold" if holding == 0 else f"holds on {holding} of {len(own)}"
         )
         lines.append(f"\n  {verdict}: {statement} ({own[0].source})")
-        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<24} {claim.numbers}" for claim in own)
+        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<{width}}  {claim.numbers}" for claim in own)
     return "\n".join(lines) + "\n" if claims else ""
 
 

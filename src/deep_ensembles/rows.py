@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 from deep_ensembles._checks import require
 from deep_ensembles.standardization import Moments, Standardization
 
-_CHUNK_ROWS = 8192
+_CHUNK_ROWS, _CHUNK_STREAMED_ROWS = 8192, 256
+_CHUNK_NUMBERS = 2**20  # a few copies in float64 are made of a chunk
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
@@ -70,8 +71,9 @@ class Rows(ABC):
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """The same in pieces of bounded size."""
-        for start in range(0, len(rows), _CHUNK_ROWS):
-            yield self.read(rows[start : start + _CHUNK_ROWS])
+        size = _chunk_rows(_CHUNK_ROWS, self.read(rows[:1])[0])
+        for start in range(0, len(rows), size):
+            yield self.read(rows[start : start + size])
 
     @abstractmethod
     def digest(self) -> bytes:
@@ -130,7 +132,8 @@ class Streamed(Rows):
         return columns(default_collate([self.dataset[row] for row in Row.many(rows)]))
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / 256))]
+        size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
+        batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
             yield columns(batch)
 
@@ -138,6 +141,11 @@ class Streamed(Rows):
         """The number of rows and the first few: to read all of them could take hours."""
         inputs, targets, _ = self.read(np.arange(min(16, self.n)))
         return repr(self.n).encode() + inputs.contiguous().numpy().tobytes() + targets.contiguous().numpy().tobytes()
+
+
+def _chunk_rows(most: int, row: Tensor) -> int:
+    """How many rows like this one are looked at together: large ones, such as pictures, are fewer."""
+    return max(1, min(most, _CHUNK_NUMBERS // max(1, row.numel())))
 
 
 def columns(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -37,7 +37,7 @@ class ClassFolders:
         require(broken in ("refuse", "skip"), "broken", "'refuse' or 'skip'", broken)
         self.path, self.image_size = Path(path), image_size
         self._archive: tuple[int, zipfile.ZipFile] | None = None
-        found = self._files_by_class(part.strip("/"))
+        found = self._found(part.strip("/"))
         self.classes = tuple(sorted(found) if classes is None else classes)
         missing = [name for name in self.classes if name not in found]
         if missing or not found:
@@ -79,9 +79,23 @@ class ClassFolders:
         if not self.files:
             raise DatasetError(f"{self.path} has no picture that can be read")
 
-    def _files_by_class(self, part: str) -> dict[str, list[str]]:
+    def _found(self, part: str) -> dict[str, list[str]]:
+        """Pictures by class; a zip, or what was unpacked from one, often has a single folder around everything."""
         if not self.path.exists():
             raise DatasetError(f"{self.path} is not there")
+        found = self._files_by_class(part)
+        around = self._folders() if part and not found else []
+        return self._files_by_class(f"{around[0]}/{part}") if len(around) == 1 else found
+
+    def _folders(self) -> list[str]:
+        """The outermost folders, without hidden ones and those that macOS packs along."""
+        if self.path.is_file():
+            names = {name.partition("/")[0] for name in self._zip().namelist() if "/" in name}
+        else:
+            names = {each.name for each in self.path.iterdir() if each.is_dir()}
+        return sorted(name for name in names if not name.startswith((".", "__")))
+
+    def _files_by_class(self, part: str) -> dict[str, list[str]]:
         prefix = f"{part}/" if part else ""
         found: dict[str, list[str]] = {}
         for file in self._names(part):

@@ -29,11 +29,22 @@ def read_picture(content: bytes, file: str, mode: str = "RGB", size: int | None 
     library = _pillow()
     try:
         with library.open(io.BytesIO(content)) as opened:
-            picture = opened.convert("RGBA") if "transparency" in opened.info else opened
+            picture = opened.convert("RGBA") if "transparency" in opened.info else _eight_bits(opened, library)
             picture = picture.convert(mode)
     except Exception as error:  # the decoders of damaged files raise many kinds
         raise DatasetError(f"{file} is broken or not a picture ({error})") from error
     return np.array(picture if size is None else _fitted(picture, size, library))
+
+
+def _eight_bits(picture: Any, library: Any) -> Any:
+    """Grey pictures of 16 bits are brought to 8, which the library would cut off at white."""
+    if picture.mode == "F":
+        raise ValueError("its pixels are floating-point numbers, whose range is not known")
+    if not picture.mode.startswith("I"):
+        return picture
+    values = np.asarray(picture).astype(np.int64)
+    deep = picture.mode.startswith("I;16") or values.max() > 255
+    return library.fromarray((values.clip(0, 65535) // 257).astype(np.uint8)) if deep else picture
 
 
 def _fitted(picture: Any, size: int, library: Any) -> Any:

@@ -20,7 +20,8 @@ from torch.distributions import Categorical
 from deep_ensembles import __version__
 from deep_ensembles._files import file_sum
 from deep_ensembles.checkpoint import Checkpoint
-from deep_ensembles.datasets import ImageDataset, ImageFolder, card, cards, data_home, load_dataset
+from deep_ensembles.datasets import DatasetError, ImageDataset, ImageFolder, card, cards, data_home, load_dataset
+from deep_ensembles.datasets._class_folders import ClassFolders
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.experiments._experiment import Outcome
 from deep_ensembles.fitting import fit_ensemble
@@ -111,23 +112,60 @@ class Pictures:
 def pictures(config: Mapping[str, Any], part: str) -> Pictures:
     """The "train" or "test" part of the data set of a cell; broken pictures of a folder are named and left out."""
     if is_folder(config["dataset"]):
-        size, augment = config.get("image_size", 64), part == "train"
-        where = "train" if part == "train" else "val"
-        folder = ImageFolder(config["dataset"], where, config["classes"], size, augment, broken="skip")
-        return Pictures(folder, np.array([number for _, number in folder.files]), (3, size, size), len(folder.classes))
+        return _folder_pictures(config, part)
     dataset = load_dataset(config["dataset"])
     assert isinstance(dataset, ImageDataset)
     images, labels = chosen(*dataset.part(part), dataset.classes, config["classes"])
     if part == "train" and config["rows"] is not None:
-        rows = np.linspace(0, len(labels) - 1, config["rows"]).astype(int)
+        rows = _evenly(len(labels), config["rows"])
         images, labels = images[rows], labels[rows]
     n_classes = len(dataset.classes if config["classes"] is None else config["classes"])
     return Pictures(inputs_for(config["network"], images), labels, images.shape[1:], n_classes)
 
 
+def _folder_pictures(config: Mapping[str, Any], part: str) -> Pictures:
+    """Of a folder; classes are those of its training pictures, of which the test pictures may be of some only."""
+    path, size = config["dataset"], config.get("image_size", 64)
+    classes, tested = _folder_classes(path, config["classes"])
+    if part == "train":
+        folder = ImageFolder(path, "train", classes, size, augment=True, broken="skip")
+        folder.files = [folder.files[row] for row in _evenly(len(folder), config["rows"] or len(folder))]
+    else:
+        folder = ImageFolder(path, "val", tested, size, broken="skip")
+    numbers = [classes.index(folder.classes[number]) for _, number in folder.files]
+    return Pictures(folder, np.array(numbers), (3, size, size), len(classes))
+
+
+def _folder_classes(path: str, wanted: Sequence[str] | None) -> tuple[Sequence[str], Sequence[str]]:
+    """The classes to learn, and those of them that have test pictures."""
+    classes, there = ClassFolders(path, "train", wanted).classes, ClassFolders(path, "val").classes
+    strange = [each for each in there if each not in classes]
+    if strange and wanted is None:
+        raise DatasetError(f"{path} has pictures of class {strange[0]} in 'val', but none in 'train' to learn it from")
+    if len(classes) < 2:
+        raise DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
+    return classes, [each for each in classes if each in there]
+
+
+def _evenly(rows: int, most: int) -> np.ndarray:
+    """The numbers of at most so many rows, from the first to the last."""
+    return np.linspace(0, rows - 1, min(rows, most)).astype(int)
+
+
 def train_images(cell: Cell, folder: Path) -> Outcome:
     """Train, keep the model in the cell's folder, predict the test images, and score every ensemble size."""
     config, path = cell.config, folder / cell.folder
+    ensemble, seconds = _trained(config, path)
+    ensemble.save(path / MODEL)
+    (path / CHECKPOINT).unlink(missing_ok=True)
+    test = pictures(config, "test")
+    probabilities = predict(ensemble, config, test.inputs)
+    return Outcome({"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds},
+                   {"probabilities": probabilities, "label": test.labels})  # fmt: skip
+
+
+def _trained(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
+    """The ensemble, and how many seconds its training took; the training images are let go of."""
     train = pictures(config, "train")
     streamed = isinstance(train.inputs, ImageFolder)
     start = time.perf_counter()
@@ -146,13 +184,7 @@ def train_images(cell: Cell, folder: Path) -> Outcome:
         checkpoint=Checkpoint(path / CHECKPOINT),
         num_workers=READERS if streamed else 0,
     )
-    seconds = time.perf_counter() - start
-    ensemble.save(path / MODEL)
-    (path / CHECKPOINT).unlink(missing_ok=True)
-    test = pictures(config, "test")
-    probabilities = predict(ensemble, config, test.inputs)
-    return Outcome({"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds},
-                   {"probabilities": probabilities, "label": test.labels})  # fmt: skip
+    return ensemble, time.perf_counter() - start
 
 
 def _factory(config: Mapping[str, Any], shape: Sequence[int], n_classes: int) -> Any:

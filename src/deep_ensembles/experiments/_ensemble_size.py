@@ -26,6 +26,7 @@ from deep_ensembles.records import Cell, Record
 from deep_ensembles.tables import Table
 
 TITLES = {"error": "classification error", "top_5_error": "top-5 error", "nll": "NLL", "brier": "Brier score (÷ K)"}
+HEADS = {"error": "error", "top_5_error": "top-5 error", "nll": "NLL", "brier": "Brier ÷ K"}
 LISTED = (1, 2, 3, 5, 10, 15)
 
 
@@ -44,9 +45,11 @@ def ensemble_size(
     Arguments:
         settings: scale → the settings of its cells, see `image_cell`; with `members_per_cell`, an ensemble is spread over
             several cells, for a cluster.
-        others: `metrics` to show; `paper`, its numbers by metric; and settings of `Experiment`.
+        others: `by_network`, network → scale → the settings that it has instead; `metrics` to show; `paper`, its numbers by
+            metric; and settings of `Experiment`.
     """
     metrics, paper = others.pop("metrics", ("error", "nll", "brier")), others.pop("paper", {})
+    by_network = others.pop("by_network", {})
     return Experiment(
         name=name,
         makes=makes,
@@ -55,23 +58,24 @@ def ensemble_size(
         takes_folders=True,
         methods=tuple(methods),
         networks=tuple(networks),
-        cells=partial(_cells, settings),
+        cells=partial(_cells, settings, by_network),
         run=partial(_run, name),
         summarise=partial(_summarise, name, metrics, paper),
         **others,
     )
 
 
-def _cells(settings: Mapping[str, Mapping[str, Any]], selection: Selection) -> list[Cell]:
-    own = dict(settings[selection.scale])
-    together = own.pop("members_per_cell", own["members"])
-    return [
-        image_cell(dataset, network, method, selection.seed + 1000 * group, **{**own, "members": together})
-        for dataset in selection.datasets
-        for network in selection.networks
-        for method in selection.methods
-        for group in range(own["members"] // together)
-    ]
+def _cells(
+    settings: Mapping[str, Mapping[str, Any]], by_network: Mapping[str, Mapping[str, Any]], selection: Selection
+) -> list[Cell]:
+    cells = []
+    for dataset, network, method in product(selection.datasets, selection.networks, selection.methods):
+        own = {**settings[selection.scale], **by_network.get(network, {}).get(selection.scale, {})}
+        together = own.pop("members_per_cell", own["members"])
+        for group in range(own["members"] // together):
+            seed = selection.seed + 1000 * group
+            cells.append(image_cell(dataset, network, method, seed, **{**own, "members": together}))
+    return cells
 
 
 def _run(name: str, cell: Cell, out: Path) -> Outcome:
@@ -122,8 +126,8 @@ def _table(title: str, sizes: dict[str, Any], metrics: Sequence[str], paper: dic
                 told = [_number(metric, each[metric]) for metric in metrics]
                 known = [_number(metric, paper[metric][each["members"] - 1]) for metric in metrics if metric in paper]
                 lines.append([method, str(each["members"]), *told, *known])
-    known = [f"paper: {metric}" for metric in metrics if metric in paper]
-    return Table(title, ["", "M", *(TITLES[metric] for metric in metrics), *known], lines)
+    known = [f"paper's\n{HEADS[metric]}" for metric in metrics if metric in paper]
+    return Table(title, ["", "M", *(HEADS[metric] for metric in metrics), *known], lines)
 
 
 def _number(metric: str, value: float) -> str:
@@ -131,15 +135,13 @@ def _number(metric: str, value: float) -> str:
 
 
 def _figure_row(title: str, sizes: dict[str, Any], metrics: Sequence[str]) -> Row:
-    panels = []
+    panels, x_label = [], "number of networks" + " (MC-dropout: of samples)" * (DROPOUT in sizes)
     for metric in metrics:
         lines = [
             Line([each["members"] for each in found], [each[metric] for each in found], method, ROLES[method], markers=True)  # type: ignore[arg-type]
             for method, found in sizes.items()
         ]
-        panels.append(
-            Panel(lines, TITLES[metric], "number of networks (MC-dropout: of samples)", legend=metric == metrics[0])
-        )
+        panels.append(Panel(lines, TITLES[metric], x_label, legend=metric == metrics[0]))
     return Row(panels, title, 4.2)
 
 
@@ -161,8 +163,9 @@ def _claims(dataset: str, sizes: dict[str, Any]) -> list[Claim]:
 
 def _order(dataset: str, metric: str, better: str, worse: str, sizes: dict[str, Any]) -> Claim:
     """Whether one method is below another at every size from 5 on (or at the largest, if there are fewer)."""
-    pairs = [(a, b) for a, b in zip(sizes[better], sizes[worse], strict=True) if a["members"] >= min(5, len(sizes[better]))]
+    least = min(5, len(sizes[better]))
+    pairs = [(a, b) for a, b in zip(sizes[better], sizes[worse], strict=True) if a["members"] >= least]
     wins = sum(a[metric] < b[metric] for a, b in pairs)
     last = f"{_number(metric, pairs[-1][0][metric])} and {_number(metric, pairs[-1][1][metric])} at the largest M"
-    statement = f"{TITLES[metric]}: {better} is below {worse} at M ≥ 5"
+    statement = f"{TITLES[metric]}: {better} is below {worse} at M ≥ {least}"
     return Claim(statement, "section 3.4", dataset, wins == len(pairs), f"at {wins} of {len(pairs)} sizes; {last}")

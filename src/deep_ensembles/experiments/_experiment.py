@@ -111,6 +111,7 @@ class Experiment:
         only_at_paper_scale: data sets and networks that have to be asked for by name at a smaller scale.
         takes_folders: whether a folder or zip of pictures may stand for a data set.
         needs: for a selection, the cells of other experiments that must be finished first.
+        cells_of: the experiment to whom the cells belong, where several share them; itself by default.
         choose: data sets at hand → those to use, where not all of them are.
     """
 
@@ -127,3 +128,4 @@ class Experiment:
     choose: Callable[[Sequence[str]], Sequence[str]] = tuple
     takes_folders: bool = False
     needs: Callable[[Selection], Mapping[str, list[Cell]]] = lambda selection: {}
+    cells_of: str = ""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, ROLES, mixture_of
 from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
-from deep_ensembles.experiments._unknown import METHODS, run_unknown, trained_cells, unknown_cells
-from deep_ensembles.experiments.known_unknown_classes import known_probabilities
+from deep_ensembles.experiments._unknown import (
+    METHODS,
+    known_probabilities,
+    not_here,
+    run_unknown,
+    trained_cells,
+    unknown_cells,
+)
 from deep_ensembles.metrics import accuracy_confidence_curve, threshold_for_accuracy
 from deep_ensembles.panels import Figure, Line, Panel, Row
 from deep_ensembles.records import Cell, Record
@@ -24,8 +30,11 @@ UNKNOWN = "notmnist"
 
 
 def cells(selection: Selection) -> list[Cell]:
-    """Predictions for notMNIST, one cell per ensemble."""
-    return [cell for cell in unknown_cells(selection) if cell.config["unknown"] == UNKNOWN]
+    """Those cells of `known_unknown_classes` that ask about notMNIST, one per ensemble."""
+    found = [cell for cell in unknown_cells(selection) if cell.config["unknown"] == UNKNOWN]
+    if not found:
+        raise not_here(UNKNOWN)
+    return found
 
 
 def mixed(record: Record, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -96,10 +105,6 @@ def _claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
     return claims
 
 
-def _needs(selection: Selection) -> dict[str, list[Cell]]:
-    return trained_cells(replace(selection, datasets=("mnist",)))
-
-
 EXPERIMENT = Experiment(
     name="accuracy_confidence",
     makes="Figure 6: accuracy against confidence on MNIST mixed with NotMNIST, and its inverse",
@@ -109,5 +114,6 @@ EXPERIMENT = Experiment(
     cells=cells,
     run=run_unknown,
     summarise=summarise,
-    needs=_needs,
+    needs=trained_cells,
+    cells_of=known_unknown_classes.EXPERIMENT.name,
 )

@@ -8,10 +8,17 @@ from typing import Any
 import numpy as np
 
 from deep_ensembles.datasets import ImageDataset, load_dataset
+from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, ENSEMBLE, chosen, mixture_of
 from deep_ensembles.experiments._experiment import Experiment, Selection, Summary
-from deep_ensembles.experiments._unknown import KNOWN, run_unknown, trained_cells, unknown_cells, unknown_images
-from deep_ensembles.experiments.known_unknown_classes import known_probabilities
+from deep_ensembles.experiments._unknown import (
+    KNOWN,
+    known_probabilities,
+    run_unknown,
+    trained_cells,
+    unknown_cells,
+    unknown_images,
+)
 from deep_ensembles.panels import Figure, Image, Panel, Row
 from deep_ensembles.records import Record
 from deep_ensembles.tables import Table
@@ -93,4 +100,5 @@ EXPERIMENT = Experiment(
     summarise=summarise,
     only_at_paper_scale=("svhn", "tiny-imagenet"),
     needs=trained_cells,
+    cells_of=known_unknown_classes.EXPERIMENT.name,
 )
