@@ -9,14 +9,15 @@ from itertools import pairwise
 
 import numpy as np
 import torch
+from scipy.special import ndtri
 from torch import Tensor
 
 from deep_ensembles.mixture import Mixture
 
 _POINTS = (64, 256)
 _REACH = 5.5
-# A grid will do where its step is at most this share of the narrowest member's deviation, and slopes are not steeper.
-_STEP, _STEEP, _NARROW = 0.35, 4.0, 0.02
+# A grid will do where its step is at most this share of the narrowest member's deviation, or less where the map is rough.
+_STEP = 0.35
 _GRID_ELEMENTS, _EXACT_ROWS, _ENTRIES = 2**15, 512, 2**16
 
 
@@ -24,14 +25,13 @@ def mapped_moments(mixture: Mixture, before: Sequence[float], after: Sequence[fl
     """First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map of levels."""
     means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
     low, high = (means - _REACH * scales).amin(0), (means + _REACH * scales).amax(0)
-    gentle = _is_gentle(before, after)
-    needed = (high - low) / (_STEP * scales.amin(0)) + 1  # points
+    needed = (high - low) / (_STEP * scales.amin(0)) * _roughness(before, after) ** 0.5 + 1  # points
     found = means.new_empty(2, means.shape[1])
     for fewer, points in pairwise((0, *_POINTS)):
-        for rows in ((needed > fewer) & (needed <= points) & gentle).nonzero()[:, 0].split(_GRID_ELEMENTS // points):
+        for rows in ((needed > fewer) & (needed <= points)).nonzero()[:, 0].split(_GRID_ELEMENTS // points):
             own = means[:, rows], scales[:, rows]
             found[:, rows] = _on_a_grid(points, mixture.weights, own, tuple(before), tuple(after))
-    for rows in (~(needed <= _POINTS[-1]) | (not gentle)).nonzero()[:, 0].split(_EXACT_ROWS):
+    for rows in (~(needed <= _POINTS[-1])).nonzero()[:, 0].split(_EXACT_ROWS):
         found[:, rows] = _exactly(mixture[rows], means[:, rows], scales[:, rows], before, after)
     return found
 
@@ -43,12 +43,11 @@ def _looked_up(before: tuple[float, ...], after: tuple[float, ...]) -> Tensor:
     return torch.from_numpy(np.interp(entries, before, after).astype(np.float32))
 
 
-def _is_gentle(before: Sequence[float], after: Sequence[float]) -> bool:
-    """Whether no piece that matters is much steeper or flatter than the identity."""
-    widths, heights = np.diff(before), np.diff(after)
-    matters = np.maximum(widths, heights) > _NARROW
-    slopes = (heights / widths)[matters]
-    return bool(len(slopes) == 0 or (slopes.max() <= _STEEP and slopes.min() >= 1 / _STEEP))
+def _roughness(before: Sequence[float], after: Sequence[float]) -> float:
+    """The greatest change of slope, by the density that it meets; at least 1. The error of a grid grows with it."""
+    changes = np.abs(np.diff(np.diff(after) / np.diff(before)))
+    density = np.exp(-(ndtri(np.asarray(before[1:-1])) ** 2) / 2)
+    return float(max(1.0, 3 * np.max(changes * density, initial=0.0)))
 
 
 def _on_a_grid(

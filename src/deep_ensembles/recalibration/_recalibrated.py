@@ -31,7 +31,8 @@ class Recalibrated(Distribution):
     r"""A mixture F of numbers seen through a map of its levels, $G(y) = g(F(y))$, with g piecewise linear.
 
     Hence $G^{-1}(q) = F^{-1}(g^{-1}(q))$ and the density $f(y)\,g'(F(y))$. Moments and entropy are numerical
-    integrals (relative error below 1e-3). Mutual information and disagreement are the mixture's: an invertible map
+    integrals (relative error about 1e-3; more where
+    a map puts much mass into far tails). Mutual information and disagreement are the mixture's: an invertible map
     of the target leaves them as they are. The variance is split into aleatoric and epistemic as the mixture's is.
 
     Arguments:
