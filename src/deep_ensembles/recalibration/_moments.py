@@ -18,7 +18,7 @@ _POINTS = (64, 256)
 _REACH = 5.5
 # A grid will do where its step is at most this share of the narrowest member's deviation, or less where the map is rough.
 _STEP = 0.35
-_GRID_ELEMENTS, _EXACT_ROWS, _ENTRIES = 2**15, 512, 2**16
+_GRID_ELEMENTS, _EXACT_ROWS, _ENTRIES = 2**17, 512, 2**16
 
 
 def mapped_moments(mixture: Mixture, before: Sequence[float], after: Sequence[float]) -> Tensor:
