@@ -20,7 +20,7 @@ def wide_adversarial() -> list[Line]:
     """5 members of 3 × 200 units with batch norm, fast gradient sign, 40 steps of 100 rows with 784 inputs."""
     X, y = classification(4000, 784, 10)
     network = partial(mlp, 784, 10, (200, 200, 200), batch_norm=True)
-    settings = {"n_members": 5, "max_epochs": 1, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
+    settings = {"n_members": 5, "max_epochs": 3, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
 
     def ours() -> None:
         fit_ensemble(network, X, y, perturbation=FastGradientSign(0.01), random_state=0, **settings)
@@ -37,11 +37,11 @@ def wide_adversarial() -> list[Line]:
 
 
 def vgg_step() -> list[Line]:
-    """2 members of the VGG-style network at a quarter of its width, 15 steps of 100 images of 32 × 32."""
+    """2 members of the VGG-style network at a quarter of its width, 45 steps of 100 images of 32 × 32."""
     generator = np.random.default_rng(0)
     X, y = generator.random((1500, 3, 32, 32), dtype=np.float32), generator.integers(10, size=1500)
     network = partial(vgg, 10, width=0.25)
-    settings = {"n_members": 2, "max_epochs": 1, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
+    settings = {"n_members": 2, "max_epochs": 3, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
 
     def ours() -> None:
         fit_ensemble(network, X, y, random_state=0, **settings)
@@ -50,10 +50,10 @@ def vgg_step() -> list[Line]:
         torch.manual_seed(0)
         x, classes = torch.from_numpy(X), torch.from_numpy(y)
         for _ in range(2):
-            train(network(), x, classes, cross_entropy, epochs=1, learning_rate=0.001)
+            train(network(), x, classes, cross_entropy, epochs=3, learning_rate=0.001)
 
     with _two_threads():
-        return [speedup("vgg_step", side_by_side(ours, plain, repeats=5), wanted=1.0)]
+        return [speedup("vgg_step", side_by_side(ours, plain, repeats=3), wanted=1.0)]
 
 
 @contextmanager
