@@ -53,7 +53,7 @@ def vgg_step() -> list[Line]:
             train(network(), x, classes, cross_entropy, epochs=3, learning_rate=0.001)
 
     with _two_threads():
-        return [speedup("vgg_step", side_by_side(ours, plain, repeats=3), wanted=1.0)]
+        return [speedup("vgg_step", side_by_side(ours, plain, repeats=7), wanted=1.0)]
 
 
 @contextmanager

@@ -267,6 +267,56 @@ def test_plain_networks_take_the_fast_path() -> None:
     assert isinstance(assemble(lambda: convnet(2, image_size=12, width=32), SEEDS, images), Looped)  # faster on a CPU
 
 
+class Viewing(nn.Module):
+    """A convolution whose output is flattened by `view`, which needs the channels first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.out = nn.Conv2d(3, 64, 5, padding=2), nn.Linear(64 * 36, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.body(x).view(len(x), -1))
+
+
+class ByMemory(nn.Module):
+    """A convolution whose output is taken in the order of memory, so that the order of channels changes what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.out = nn.Conv2d(3, 64, 5, padding=2), nn.Linear(64 * 36, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.body(x)
+        return self.out(features.as_strided((len(x), 64 * 36), (64 * 36, 1)))
+
+
+def convolutions(in_channels: int) -> Callable[[], nn.Module]:
+    return lambda: convnet(2, in_channels, image_size=6, width=32, dropout=0.2)
+
+
+@pytest.mark.parametrize("in_channels", [1, 3])
+def test_images_with_channels_last_train_the_same_networks(in_channels: int) -> None:
+    images = torch.randn(3, 5, in_channels, 6, 6)
+    members = assemble(convolutions(in_channels), SEEDS, images[0])
+    assert members.traits.channels_last
+    outcomes = []
+    for members.traits.channels_last in (True, False):
+        gradients = members.prepare()
+        raw = members.forward(images, SEEDS, input_gradient=True)
+        outcomes.append([raw, members.backward(torch.ones_like(raw)), gradients.flat])
+    for last, first in zip(*outcomes, strict=True):
+        close(last, first)
+
+
+@pytest.mark.parametrize("build", [Viewing, ByMemory])
+def test_networks_that_need_channels_first_get_them(build: Callable[[], nn.Module]) -> None:
+    images = torch.randn(8, 3, 6, 6)
+    members = assemble(build, SEEDS, images)
+    assert isinstance(members, Looped)
+    assert not members.traits.channels_last
+    fit_ensemble(build, images.numpy(), [0, 1] * 4, n_members=2, max_epochs=1, random_state=0)
+
+
 def test_hooks_are_respected() -> None:
     def hooked() -> nn.Module:
         network = mlp(8, 2)

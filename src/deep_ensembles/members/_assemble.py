@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
 from deep_ensembles.members._base import Members, check_same_shapes, trainable, untrained
-from deep_ensembles.members.looped import Looped
+from deep_ensembles.members.looped import Looped, channels_last
 from deep_ensembles.members.noise import MemberNoise
 from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked
@@ -22,6 +22,9 @@ Factory = Callable[[], nn.Module]
 # A stack of convolutions is one grouped convolution, which CPUs compute more slowly than one after another unless they are
 # so small that calling them is what takes the time.
 _MOST_STACKED_ON_CPU = 4096
+# Small convolutions on CPUs mostly wait for memory, and need less of it with channels last; from about half a million
+# weights each, it is the other way round.
+_MOST_CHANNELS_LAST = 500_000
 
 
 def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[Members] | None = None) -> Members:
@@ -40,7 +43,7 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
     if kind is None:
         alike = len({repr(module) for module in modules}) == 1
         kind = Plain if alike and is_plain(modules[0]) and example.dim() == 2 else Stacked
-        if kind is Stacked and example.device.type == "cpu" and _convolution_weights(modules[0]) > _MOST_STACKED_ON_CPU:
+        if kind is Stacked and example.device.type == "cpu" and sum(_convolution_weights(modules[0])) > _MOST_STACKED_ON_CPU:
             kind, quiet = Looped, True
         elif kind is Stacked:
             obstacle, quiet = _stacking_obstacle(modules, example, alike)
@@ -49,6 +52,7 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
         kind = Looped
     members = kind.of(modules)
     members.traits.quiet = quiet
+    members.traits.channels_last = kind is Looped and _takes_channels_last(modules[0], example)
     return members
 
 
@@ -139,9 +143,28 @@ def _is_rounding(modules: list[nn.Module], example: Tensor) -> bool:
         return False
 
 
-def _convolution_weights(module: nn.Module) -> int:
-    """How many weights the convolutions of a network have."""
-    return sum(part.weight.numel() for part in module.modules() if isinstance(part, _ConvNd))
+def _convolution_weights(module: nn.Module) -> list[int]:
+    """How many weights each convolution of a network has."""
+    return [part.weight.numel() for part in module.modules() if isinstance(part, _ConvNd)]
+
+
+def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
+    """Whether a network gains from images with channels last, and gives the same: `view` has no way with them."""
+    weights = _convolution_weights(module)
+    if example.dim() != 4 or example.device.type != "cpu" or not example.is_floating_point() or not weights:
+        return False
+    if sum(weights) > _MOST_CHANNELS_LAST * len(weights):
+        return False
+    try:
+        module = copy.deepcopy(module)
+        with seeded(0), torch.enable_grad():
+            module.train()(channels_last(example)).sum().backward()
+        with torch.no_grad():
+            # Not in training mode, where norms over few rows blow up the rounding.
+            first, last = (module.eval()(images) for images in (example, channels_last(example)))
+    except RuntimeError:
+        return False
+    return torch.allclose(first, last, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool:

@@ -21,10 +21,12 @@ class Traits:
     Arguments:
         noisy: whether a training pass may draw random numbers, so that seeds matter.
         quiet: whether none has been seen to, so that it is tried without the machinery for it.
+        channels_last: whether images are best given to a training pass with the channels of a pixel side by side.
     """
 
     noisy: bool = True
     quiet: bool = False
+    channels_last: bool = False
 
 
 class Members(ABC):

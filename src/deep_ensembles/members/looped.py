@@ -46,7 +46,8 @@ class Looped(Members):
         return torch.stack(outputs)
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
-        self._inputs = [x.detach().requires_grad_(input_gradient) for x in inputs]
+        arranged = map(channels_last, inputs) if self.traits.channels_last else inputs
+        self._inputs = [x.detach().requires_grad_(input_gradient) for x in arranged]
         with torch.enable_grad():
             outputs = self._quietly() if self.traits.quiet else None
             self._raw = torch.stack(self._noisily(seeds) if outputs is None else outputs)
@@ -102,6 +103,11 @@ class Looped(Members):
             for name, stacked in self._buffers.items():
                 _set(module, name, stacked[m].clone())
         return constructor, (modules, parameters, buffers)
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """The same images, with the channels of each pixel side by side; layers keep to the order they are given."""
+    return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
 
 
 def _set(module: nn.Module, name: str, value: Tensor) -> None:
