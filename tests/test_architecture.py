@@ -18,7 +18,7 @@ LAYERS = [
     {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "records"},
     {"scoring", "perturbations", "members", "rows", "model_files", "datasets", "columns", "table_files"},
     {"criterion", "feed", "runs", "metrics", "table_schema"},
-    {"algorithm", "recalibration", "stack"},
+    {"algorithm", "recalibration", "stack", "standing"},
     {"naming", "report"},
     {"preparation", "ensemble"},
     {"training"},

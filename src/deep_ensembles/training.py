@@ -17,7 +17,6 @@ from deep_ensembles.algorithm import Algorithm
 from deep_ensembles.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.feed import Block
 from deep_ensembles.members import Factory, Members
-from deep_ensembles.members.flat import copy_runs
 from deep_ensembles.preparation import Prepared, fingerprint, prepare
 from deep_ensembles.progress import training_progress
 from deep_ensembles.rows import Rows
@@ -25,6 +24,7 @@ from deep_ensembles.runs import Recipe, Run
 from deep_ensembles.segments import Segment, cut, narrowed, segments
 from deep_ensembles.stack import Pace, Stack
 from deep_ensembles.standardization import Standardization
+from deep_ensembles.standing import Standing
 
 _CACHED_PARAMETERS = 1_250_000
 _EVALUATION_ROWS = 1024
@@ -74,7 +74,7 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
             session.train_epoch()
             session.stop_if(time.monotonic() >= end)
             if report is not None:
-                report(session.epochs_done(), len(session.active), session.latest_score())
+                report(session.epochs_done(), len(session.active), session.standing.latest_score())
     return session.result()
 
 
@@ -92,18 +92,10 @@ class _Session:
         self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
         self.writer = writer
         self.interrupted: Callable[[], bool] = lambda: False
-        # What would be returned if training stopped now, which is also where a diverged run starts again.
-        self.kept = prepared.members.parameters.copy()
-        self.kept_buffers = {name: tensor.clone() for name, tensor in prepared.members.buffers.items()}
-
-        n = len(self.runs)
-        self.epoch, self.updates = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        self.restarts, self.stale = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        self.best = np.full(n, np.inf)
-        self.history = np.full((2, n, recipe.max_epochs), np.nan)
+        self.standing = Standing(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
-        self._activate(list(range(n)), Stack(prepared.members))
+        self._activate(list(range(len(self.runs))), Stack(prepared.members))
 
     def _activate(self, active: list[int], stack: Stack) -> None:
         """Train these runs from now on."""
@@ -139,7 +131,7 @@ class _Session:
 
     def _order(self, r: int) -> np.ndarray:
         """The rows of a run in the order of its current epoch; orders are drawn for a few epochs at once."""
-        run, epoch = self.runs[r], int(self.epoch[r])
+        run, epoch = self.runs[r], int(self.standing.epoch[r])
         ahead = min(16, max(1, _ORDER_ROWS // len(run.rows)))
         number, within = divmod(epoch, ahead)
         if r not in self._orders or self._orders[r][0] != number:
@@ -157,7 +149,7 @@ class _Session:
         update = self.stack.updater(segment.start, paces, recipe.optimizer, self._rate_factor, recipe.clip_norm)
         scale = self._perturbation_scale(runs)
         noise = self._noise(runs, window)
-        draws = [(self.runs[r].seed, int(self.epoch[r])) for r in runs]
+        draws = [(self.runs[r].seed, int(self.standing.epoch[r])) for r in runs]
         for block in self.prepared.feed.blocks(index[:, first_row:], runs, parts[skip:], draws):
             raws = []
             for inputs, targets, coefficient in self._steps(block):
@@ -181,11 +173,12 @@ class _Session:
             yield inputs, targets, 1.0 / size if weight is None else weight / size
 
     def _pace(self, r: int) -> Pace:
-        run, recipe = self.runs[r], self.recipe
+        run, recipe, standing = self.runs[r], self.recipe, self.standing
         rate = recipe.learning_rate if run.learning_rate is None else run.learning_rate
         decay = recipe.weight_decay if run.weight_decay is None else run.weight_decay
         steps = len(cut(len(run.rows), recipe.batch_size))
-        return Pace(rate * _RESTART_FACTOR ** int(self.restarts[r]), decay, int(self.updates[r]), int(self.epoch[r]), steps)
+        rate *= _RESTART_FACTOR ** int(standing.restarts[r])
+        return Pace(rate, decay, int(standing.updates[r]), int(standing.epoch[r]), steps)
 
     def _rate_factor(self, pace: Pace, step: int) -> float:
         per_epoch = pace.steps_per_epoch
@@ -197,14 +190,14 @@ class _Session:
             return None
         factors = [self.runs[r].perturbation_factor for r in runs]
         scale = reach[list(runs)] * torch.tensor(factors, dtype=reach.dtype).reshape(-1, *[1] * (reach.dim() - 1))
-        return scale.unsqueeze(1).to(self.kept.flat)
+        return scale.unsqueeze(1).to(self.stack.members.parameters.flat)
 
     def _noise(self, runs: Sequence[int], window: Members) -> Callable[[int], list[list[int]]]:
         """Seeds by step, three per run: dropout for x, dropout for x′, the perturbation."""
         silent = [[0] * len(runs)] * 3
         if not window.traits.noisy and not self.algorithm.noisy:
             return lambda step: silent
-        streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.epoch[r])) for r in runs]
+        streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.standing.epoch[r])) for r in runs]
         steps = [len(cut(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]
         seeds = [own.integers(0, 2**62, size=(n, 3)) for own, n in zip(streams, steps, strict=True)]
         return lambda step: np.stack([own[step] for own in seeds], axis=1).tolist()
@@ -215,33 +208,24 @@ class _Session:
         losses = losses if block.weights is None else losses * block.weights
         span = slice(segment.start, segment.stop)
         self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
-        self.updates[self.active[span]] += len(block.sizes)
+        self.standing.updates[self.active[span]] += len(block.sizes)
         self.position += 1
 
     # -- between epochs -------------------------------------------------------------------------------------------
 
     def _judge(self) -> None:
         """Keep what is good, take back what diverged, let go of what is finished, write a checkpoint."""
-        active = self.active
         losses = self.loss.cpu().double().numpy() / self._n_rows
-        finite = np.isfinite(losses) & self._sound()
-        scores, better = np.full(len(active), np.nan), finite
-        if self._stopping.any():
-            scores = self._held_out_scores()
-            finite &= np.isfinite(scores) | ~self._stopping
-            better = finite & (~self._stopping | (scores < self.best[active]))
-            self.best[active] = np.where(better & self._stopping, scores, self.best[active])
-            self.stale[active] = np.where(better, 0, self.stale[active] + finite)
+        scores = self._held_out_scores() if self._stopping.any() else np.full(len(self.active), np.nan)
+        finite = np.isfinite(losses) & self._sound() & (np.isfinite(scores) | ~self._stopping)
         if not finite.all():
             self._restart(np.flatnonzero(~finite).tolist())
-        self._keep(better)
-        good = np.array(active)[finite]
-        self.history[:, good, self.epoch[good]] = losses[finite], scores[finite]
-        self.epoch[good] += 1
+        better = self.standing.end_epoch(self.active, finite, losses, scores, self._stopping)
+        self.standing.keep(self.stack.members, self.active, better)
         self.position = 0
         self.loss.zero_()
         self._let_go()
-        if self.writer is not None and (not self.active or self.writer.due(int(self.epoch.max()))):
+        if self.writer is not None and (not self.active or self.writer.due(int(self.standing.epoch.max()))):
             self._write()
 
     def _sound(self) -> np.ndarray:
@@ -270,35 +254,24 @@ class _Session:
 
     def _restart(self, diverged: list[int]) -> None:
         """Take runs back to the state that is kept, at a lower learning rate."""
+        standing = self.standing
         for i in diverged:
             r = self.active[i]
-            self.restarts[r] += 1
-            self.updates[r] = 0
-            if self.restarts[r] > self.recipe.max_restarts:
+            standing.restarts[r] += 1
+            standing.updates[r] = 0
+            if standing.restarts[r] > self.recipe.max_restarts:
                 rate = self._pace(r).learning_rate / _RESTART_FACTOR
                 raise TrainingDiverged(
-                    f"member {r} diverged in epoch {int(self.epoch[r]) + 1} (its loss or weights are not finite), and "
+                    f"member {r} diverged in epoch {int(standing.epoch[r]) + 1} (its loss or weights are not finite), and "
                     f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
                     "lower `learning_rate`, set `clip_norm`, or check the data for extreme values"
                 )
-        self.stack.put_back(self.kept.views, self.kept_buffers, [(self.active[i], i) for i in diverged])
-
-    def _keep(self, better: np.ndarray) -> None:
-        """From now on these runs would be returned as they are."""
-        members = self.stack.members
-        if better.all() and len(self.active) == len(self.runs):
-            self.kept.flat.copy_(members.parameters.flat)
-            for name, tensor in members.buffers.items():
-                self.kept_buffers[name].copy_(tensor)
-            return
-        pairs = [(int(i), self.active[i]) for i in np.flatnonzero(better)]
-        copy_runs(members.parameters.views, self.kept.views, pairs)
-        copy_runs(members.buffers, self.kept_buffers, pairs)
+        self.stack.put_back(standing.parameters.views, standing.buffers, [(self.active[i], i) for i in diverged])
 
     def _let_go(self) -> None:
         """Train on with the unfinished runs only, so that the stack shrinks as runs stop."""
-        done = self.epoch[self.active] >= self.recipe.max_epochs
-        done |= self._stopping & (self.stale[self.active] >= self.recipe.patience)
+        done = self.standing.epoch[self.active] >= self.recipe.max_epochs
+        done |= self._stopping & (self.standing.stale[self.active] >= self.recipe.patience)
         if done.any():
             going = np.flatnonzero(~done).tolist()
             stack = self.stack.select(going) if going else self.stack
@@ -310,30 +283,22 @@ class _Session:
 
     def epochs_done(self) -> int:
         """How far the slowest run that is still trained has come."""
-        return int(self.epoch[self.active].min()) if self.active else self.recipe.max_epochs
-
-    def latest_score(self) -> float:
-        """The mean over runs of the last score: held-out where there is one, else on training rows."""
-        last = [self.history[:, r, max(0, self.epoch[r] - 1)] for r in range(len(self.runs))]
-        return float(np.mean([row[0] if np.isnan(row[1]) else row[1] for row in last]))
+        return int(self.standing.epoch[self.active].min()) if self.active else self.recipe.max_epochs
 
     def result(self) -> Trained:
         """Every run at the state that was kept for it."""
         members = self.prepared.members
-        members.parameters.flat.copy_(self.kept.flat)
-        for name, tensor in self.kept_buffers.items():
+        members.parameters.flat.copy_(self.standing.parameters.flat)
+        for name, tensor in self.standing.buffers.items():
             members.buffers[name].copy_(tensor)
-        return Trained(members, self.prepared.standardization, self.history)
+        return Trained(members, self.prepared.standardization, self.standing.history)
 
     # -- surviving ------------------------------------------------------------------------------------------------
 
     def _tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, as the tensors themselves."""
-        tensors = {"kept": self.kept.flat, "loss": self.loss}
-        tensors |= {f"kept buffer {name}": tensor for name, tensor in self.kept_buffers.items()}
-        tensors |= self.stack.tensors() if self.active else {}
-        arrays = ("epoch", "updates", "restarts", "stale", "best", "history")
-        return tensors | {name: torch.from_numpy(getattr(self, name)) for name in arrays}
+        tensors = {"loss": self.loss} | self.standing.tensors()
+        return tensors | self.stack.tensors() if self.active else tensors
 
     def _write(self) -> None:
         assert self.writer is not None
