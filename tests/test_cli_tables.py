@@ -660,6 +660,17 @@ def test_a_messy_file_goes_all_the_way(tmp_path: Path) -> None:
     assert "Preis" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
+def test_columns_whose_names_have_commas(tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    names = ["y", "size, m²", "rooms", "owner, first"]
+    data = write(pa.table({name: r.normal(size=60) for name in names}), tmp_path / "t.csv")
+    drop = ["--drop", '"owner, first", rooms']
+    said = done("fit", data, "--target", "y", *drop, "--kinds", '"size, m²"=number', *QUICK, "--out", tmp_path / "m").stdout
+    assert re.search(r"\b1 columns? makes? 1 input", said)
+    done("predict", tmp_path / "m", data, "--out", tmp_path / "p.parquet", "--keep", 'rooms,"size, m²"')
+    assert read(tmp_path / "p.parquet").column_names[:2] == ["rooms", "size, m²"]
+
+
 def test_thousands_of_columns_are_learnt(tmp_path: Path) -> None:
     r = np.random.default_rng(0)
     table = pa.table({"y": r.normal(size=40), **{f"x{i}": r.normal(size=40) for i in range(2000)}})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import os
 import sys
@@ -19,8 +20,10 @@ def module(name: str) -> Any:
 
 
 def listed(text: str | None) -> list[str] | None:
-    """What a user wrote with commas between."""
-    return None if text is None else [each.strip() for each in text.split(",") if each.strip()]
+    """What a user wrote with commas between, in double quotes where there is a comma within."""
+    if text is None:
+        return None
+    return [each.strip() for row in csv.reader([text], skipinitialspace=True) for each in row if each.strip()]
 
 
 class _Console(Console):
