@@ -21,7 +21,7 @@ Data = Annotated[
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
 Target = Annotated[str | None, typer.Option(help="The column to predict; needed unless a file of settings names it.")]
 Task = Annotated[str | None, typer.Option(help="regression or classification; found out by default.")]
-Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between; quote a name with one.")]
+Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between; quote names with one.")]
 Kinds = Annotated[str | None, typer.Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
 Weights = Annotated[str | None, typer.Option(help="A column, no input, of weights of rows.")]
 Group = Annotated[str | None, typer.Option(help="A column, no input; rows of a group are held out together.")]
@@ -106,7 +106,7 @@ def predict(
     abstain_below: Annotated[float | None, typer.Option(help="Mark rows of less confidence for a person (classes).")] = None,
     abstain_above: Annotated[float | None, typer.Option(help="Mark rows of larger std for a person (numbers).")] = None,
     keep: Annotated[
-        str | None, typer.Option(help="Columns to carry over, with commas between; quote a name with one.")
+        str | None, typer.Option(help="Columns to carry over, with commas between; quote names with one.")
     ] = None,
     errors: Errors = "refuse",
 ) -> None:
