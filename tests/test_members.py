@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from deep_ensembles import fit_ensemble, mlp
 from deep_ensembles.members import Looped, Members, Plain, Stacked, assemble
-from deep_ensembles.networks import convnet
+from deep_ensembles.networks import convnet, vgg
 
 
 class RawParameters(nn.Module):
@@ -306,6 +306,22 @@ def test_images_with_channels_last_train_the_same_networks(in_channels: int) -> 
         outcomes.append([raw, members.backward(torch.ones_like(raw)), gradients.flat])
     for last, first in zip(*outcomes, strict=True):
         close(last, first)
+
+
+class Pair(Viewing):
+    """No tensor comes out."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x), self.body(x)  # type: ignore[return-value]
+
+
+def test_a_network_that_fails_is_told_of_where_it_is_first_used() -> None:
+    with pytest.raises(TypeError, match="must return a tensor"):
+        fit_ensemble(Pair, torch.randn(8, 3, 6, 6).numpy(), [0, 1] * 4, n_members=2, max_epochs=1, random_state=0)
+
+
+def test_one_image_is_enough_to_build_networks_with_batch_norm() -> None:
+    assert not assemble(lambda: vgg(2, image_size=2, width=0.1), SEEDS, torch.randn(1, 3, 2, 2)).traits.channels_last
 
 
 @pytest.mark.parametrize("build", [Viewing, ByMemory])
