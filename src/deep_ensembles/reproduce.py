@@ -124,18 +124,19 @@ def _chosen(
 
 
 def _run_cells(experiment: Experiment, cells: Sequence[Cell], out: Path, force: bool, execution: Execution) -> None:
-    todo = [cell for cell in cells if force or read_record(out / experiment.name, cell) is None]
+    root = out / experiment.name
+    todo = [cell for cell in cells if force or read_record(root, cell) is None]
     todo.sort(key=lambda cell: -cell.cost)
     with _cell_progress(experiment.name, len(cells), len(cells) - len(todo)) as advance:
-        for cell in execution(partial(_run_cell, experiment.name, out), todo):
+        for cell in execution(partial(_run_cell, experiment.name, root), todo):
             advance(cell)
 
 
-def _run_cell(name: str, out: Path, cell: Cell) -> None:
+def _run_cell(name: str, root: Path, cell: Cell) -> None:
     start = time.perf_counter()
-    outcome = EXPERIMENTS[name].run(cell, out)
+    outcome = EXPERIMENTS[name].run(cell, root)
     seconds = round(time.perf_counter() - start, 2)
-    write_record(out / name, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
+    write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
 
 
 @contextmanager
