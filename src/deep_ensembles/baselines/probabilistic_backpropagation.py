@@ -19,6 +19,7 @@ from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles.baselines._pbp_filter import Filter
 from deep_ensembles.baselines._pbp_moments import Moments as LayerMoments
 from deep_ensembles.baselines._pbp_moments import activations, features, output_moments, rectified
+from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.progress import training_progress
 from deep_ensembles.standardization import Moments, Standardization
@@ -64,11 +65,9 @@ class Posterior:
         weights = LayerMoments(*self.output.unsqueeze(1).unbind(2))
         mean, variance = (moment.squeeze(-1) for moment in output_moments(weights, activations(hidden)))
         variance = variance + (self.noise[:, 1] / (self.noise[:, 0] - 1)).unsqueeze(1)
-        shift, scale = self.standardization.target_shift, self.standardization.target_scale
-        assert shift is not None
-        assert scale is not None
-        mean, deviation = mean * scale.unsqueeze(1) + shift.unsqueeze(1), variance.sqrt() * scale.unsqueeze(1)
-        return Mixture(Normal(mean, deviation, validate_args=False))
+        units = self.standardization.tensors()
+        shift, scale = (units[name].unsqueeze(1) for name in ("target_shift", "target_scale"))
+        return Mixture(rescaled(Normal(mean, variance.sqrt(), validate_args=False), shift, scale))
 
 
 def fit_runs(
