@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, ROLES, mixture_of
-from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
-from deep_ensembles.experiments._unknown import (
-    METHODS,
-    known_probabilities,
-    not_here,
-    run_unknown,
-    trained_cells,
-    unknown_cells,
-)
+from deep_ensembles.experiments._experiment import Claim, Selection, Summary
+from deep_ensembles.experiments.known_unknown_classes import known_probabilities, not_here, unknown_cells
 from deep_ensembles.metrics import accuracy_confidence_curve, threshold_for_accuracy
 from deep_ensembles.panels import Figure, Line, Panel, Row
 from deep_ensembles.records import Cell, Record
@@ -95,15 +89,13 @@ def _claims(rows: Sequence[dict[str, Any]]) -> Iterator[Claim]:
                 yield Claim(statement, "section 3.6", MIXED, ours > other, numbers)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = replace(
+    known_unknown_classes.EXPERIMENT,
     name="accuracy_confidence",
     makes="Figure 6: accuracy against confidence on MNIST mixed with NotMNIST, and its inverse",
     takes={"smoke": "a minute", "laptop": "a minute after the ensembles are trained", "paper": "minutes after training"},
     datasets=("mnist",),
-    methods=METHODS,
     cells=cells,
-    run=run_unknown,
     summarise=summarise,
-    needs=trained_cells,
     cells_of=known_unknown_classes.EXPERIMENT.name,
 )

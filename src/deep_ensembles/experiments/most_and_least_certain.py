@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,8 @@ import numpy as np
 from deep_ensembles.datasets import images as image_set
 from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, ENSEMBLE, chosen, mixture_of
-from deep_ensembles.experiments._experiment import Experiment, Selection, Summary, measured
-from deep_ensembles.experiments._unknown import (
-    KNOWN,
-    known_probabilities,
-    run_unknown,
-    trained_cells,
-    unknown_cells,
-    unknown_images,
-)
+from deep_ensembles.experiments._experiment import Selection, Summary, measured
+from deep_ensembles.experiments.known_unknown_classes import known_probabilities, unknown_images
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.panels import Figure, Image, Panel, Row
 from deep_ensembles.records import Record
@@ -70,16 +64,12 @@ def _image_rows(
         yield Row(panels, f"{name}: {order}", 1.75)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = replace(
+    known_unknown_classes.EXPERIMENT,
     name="most_and_least_certain",
     makes="appendix: images of highest and lowest confidence and disagreement",
     takes={"smoke": "a minute", "laptop": "a minute after the ensembles are trained", "paper": "minutes after training"},
-    datasets=tuple(KNOWN),
     methods=(ENSEMBLE, ADVERSARIAL),
-    cells=unknown_cells,
-    run=run_unknown,
     summarise=summarise,
-    only_at_paper_scale=("svhn", "tiny-imagenet"),
-    needs=trained_cells,
     cells_of=known_unknown_classes.EXPERIMENT.name,
 )

@@ -72,17 +72,18 @@ def _scores(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[fl
 
     The expectation over y ~ N(x³, 3²) of a Gaussian's NLL has a closed form, so that no test points are drawn.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[torch.Tensor]] = {"nll": [], "truth_inside": [], "std": []}
     truth = torch.from_numpy(GRID**3)
     for prediction, _ in mixtures(arrays, members):
-        mean, variance = prediction.mean, prediction.variance
-        nll = log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * variance)
-        inside = (truth - mean).abs() <= DEVIATIONS * variance.sqrt()
-        for place, rows in WHERE.items():
-            found.setdefault(f"nll_{place}", []).append(float(nll[rows].mean()))
-            found.setdefault(f"truth_inside_{place}", []).append(float(inside[rows].double().mean()))
-            found.setdefault(f"std_{place}", []).append(float(variance[rows].sqrt().mean()))
-    return found
+        std = prediction.variance.sqrt()
+        found["nll"].append(log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * prediction.variance))
+        found["truth_inside"].append(((truth - prediction.mean).abs() <= DEVIATIONS * std).double())
+        found["std"].append(std)
+    return {
+        f"{metric}_{place}": [float(each[rows].mean()) for each in values]
+        for metric, values in found.items()
+        for place, rows in WHERE.items()
+    }
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
