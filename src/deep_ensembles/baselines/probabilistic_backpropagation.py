@@ -51,9 +51,12 @@ class Posterior:
 
     def __getitem__(self, run: int) -> Posterior:
         """The posterior of one run."""
-        runs = [range(len(self))[run]]
-        parts = (self.hidden[runs], self.output[runs], self.noise[runs])
-        return Posterior(*parts, self.standardization.select(runs), self.history[:, runs])
+        return self.select([range(len(self))[run]])
+
+    def select(self, runs: Sequence[int]) -> Posterior:
+        """The posteriors of some runs, in this order."""
+        weights = (self.hidden[runs], self.output[runs], self.noise[runs])
+        return Posterior(*weights, self.standardization.select(runs), self.history[:, runs])
 
     def __call__(self, inputs: Any) -> Mixture:
         size = max(1, _BATCH_ELEMENTS // (len(self) * self.hidden.shape[-1]))
@@ -115,9 +118,8 @@ def fit_runs(
             state.refine_prior()
             if report is not None:
                 report(epoch + 1, len(seeds), -float(history[-1].mean()))
-    back = np.argsort(places).tolist()
-    parts = (state.hidden[back], state.output[back], state.noise[back])
-    return Posterior(*parts, units.select(back), torch.stack(history)[:, back])
+    posterior = Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
+    return posterior.select(np.argsort(places).tolist())
 
 
 def _units(inputs: Tensor, targets: Tensor) -> Standardization:

@@ -181,7 +181,7 @@ def _within_spread(
     theirs = printed_as or method
     for (dataset, own), metrics in scores.items():
         if own == method and printed(metric, dataset, theirs)[0] is not None:
-            mean = float(np.mean(metrics[metric]))
+            mean = over_splits(metrics[metric])["mean"]
             holds = bool(within(metric, dataset, theirs, mean, card(dataset).splits))
             yield Claim(statement, source, dataset, holds, f"{mean:.3f} (paper {_theirs(metric, dataset, theirs)})")
 
