@@ -125,26 +125,24 @@ def pictures(config: Mapping[str, Any], part: str) -> Pictures:
 
 def _folder_pictures(config: Mapping[str, Any], part: str) -> Pictures:
     """Of a folder; classes are those of its training pictures, of which the test pictures may be of some only."""
-    path, size = config["dataset"], config.get("image_size", 64)
-    classes, tested = _folder_classes(path, config["classes"])
-    if part == "train":
-        folder = ImageFolder(path, "train", classes, size, augment=True, broken="skip")
+    path, size, train = config["dataset"], config.get("image_size", 64), part == "train"
+    classes = _folder_classes(path)
+    folder = ImageFolder(path, "train" if train else "val", image_size=size, augment=train, broken="skip")
+    if train:
         folder.files = [folder.files[row] for row in thinned(np.arange(len(folder)), config["rows"])]
-    else:
-        folder = ImageFolder(path, "val", tested, size, broken="skip")
     numbers = [classes.index(folder.classes[number]) for _, number in folder.files]
     return Pictures(folder, np.array(numbers), (3, size, size), len(classes))
 
 
-def _folder_classes(path: str, wanted: Sequence[str] | None) -> tuple[Sequence[str], Sequence[str]]:
-    """The classes to learn, and those of them that have test pictures."""
-    classes, there = ClassFolders(path, "train", wanted).classes, ClassFolders(path, "val").classes
-    strange = [each for each in there if each not in classes]
-    if strange and wanted is None:
+def _folder_classes(path: str) -> tuple[str, ...]:
+    """The classes to learn; those that have test pictures must be among them."""
+    classes, tested = (ClassFolders(path, part).classes for part in ("train", "val"))
+    strange = [each for each in tested if each not in classes]
+    if strange:
         raise DatasetError(f"{path} has pictures of class {strange[0]} in 'val', but none in 'train' to learn it from")
     if len(classes) < 2:
         raise DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
-    return classes, [each for each in classes if each in there]
+    return classes
 
 
 def train_images(cell: Cell, root: Path) -> Outcome:
