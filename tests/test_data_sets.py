@@ -88,7 +88,7 @@ def test_split_files(form: str, tmp_path: Path) -> None:
     data = np.loadtxt(tmp_path / "set" / "data.txt")
     np.testing.assert_array_equal(table.inputs, data[:, :3])
     np.testing.assert_array_equal(table.targets, data[:, 3])
-    for split, test in enumerate(table.tests):
+    for split, (_, test) in enumerate(table.splits):
         np.testing.assert_array_equal(test, np.loadtxt(tmp_path / "set" / f"index_test_{split}.txt"))
     write_table(tmp_path / "home" / "set.npz", table)
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["set.npz"]
@@ -133,7 +133,7 @@ def test_the_song_archive(tmp_path: Path) -> None:
     table = read_song_archive(archive, rows=50_007, features=4, test_rows=7)
     assert (table.inputs.dtype, table.targets.dtype) == (np.float32, np.float32)
     np.testing.assert_array_equal(table.inputs[:5000], table.inputs[45_000:50_000])
-    np.testing.assert_array_equal(table.tests[0], np.arange(50_000, 50_007))
+    np.testing.assert_array_equal(table.splits[0][1], np.arange(50_000, 50_007))
     assert 1922 <= table.targets.min() <= table.targets.max() <= 2011
     for rows, features, message in [
         (50_006, 4, "more than"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +14,11 @@ from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
 from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
-from deep_ensembles.metrics import interval_coverage
+from deep_ensembles.metrics import accuracy, brier_score, interval_coverage, negative_log_likelihood
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.panels import Band, Figure, Image, Line, Panel, Points, Row
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.report.figures import save_figure
-from deep_ensembles.scoring import brier, log_score
 from deep_ensembles.tables import Table
 
 _SHOWN = 8
@@ -36,37 +37,40 @@ class Demo:
 
 def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     """Train a regressor and a classifier, compare one network with the ensemble, save models, a picture and reports."""
-    regressor, patients, progression = _regression(random_state, verbose)
-    classifier, images, digits = _classification(random_state, verbose)
+    how: dict[str, Any] = {"perturbation": FastGradientSign(0.01), "random_state": random_state, "verbose": verbose}
+    regressor, patients, progression = _fitted(DeepEnsembleRegressor(early_stopping=True, **how), load_diabetes)
+    classifier, images, digits = _fitted(DeepEnsembleClassifier(max_epochs=30, **how), load_digits, stratify=True)
     prediction, classes = regressor.ensemble_.mixture(patients), classifier.predict_distribution(images)
-    single_prediction = regressor.ensemble_.subset(1).mixture(patients)
-    single_classes = classifier.ensemble_.subset(1).mixture(images)
-    target, label = torch.from_numpy(progression), torch.from_numpy(digits)
     sure, certain = np.argsort(prediction.stddev.numpy()), np.argsort(-classes.confidence.numpy())
+    one = [regressor.ensemble_.subset(1).mixture(patients), classifier.ensemble_.subset(1).mixture(images)]
+    target, label = torch.from_numpy(progression), torch.from_numpy(digits)
     tables = [
         Table(
             "Diabetes (regression), test rows",
             ["", "NLL", "RMSE", "inside the 90 % interval"],
-            [_regression_row(name, each, target) for name, each in _pair(single_prediction, prediction)],
+            [["one network", *_regression_scores(one[0], target)],
+             [f"ensemble of {prediction.n_members}", *_regression_scores(prediction, target)]],
         ),
         Table(
             "Digits (classification), test rows",
             ["", "NLL", "accuracy", "Brier"],
-            [_classification_row(name, each, label) for name, each in _pair(single_classes, classes)],
+            [["one network", *_classification_scores(one[1], label)],
+             [f"ensemble of {classes.n_members}", *_classification_scores(classes, label)]],
         ),
         _patients("Patients it is surest about", prediction, progression, sure[:4]),
         _patients("Patients it is least sure about", prediction, progression, sure[:-5:-1]),
         _images("Digits it is surest about", classes, digits, certain[:4]),
         _images("Digits it is least sure about", classes, digits, certain[:-5:-1]),
-    ]
+    ]  # fmt: skip
     models = [out / "diabetes-model", out / "digits-model"]
     regressor.save(models[0])
     classifier.save(models[1])
-    observed = [interval_coverage(prediction, target, float(level)) for level in _LEVELS]
-    upper = Row([_predictions(prediction, progression), _coverage(observed)], height=4.6, widths=(1.8, 1))
     surest = "Digits: the surest and, below, the least sure of the test images"
-    rows = [upper, Row(_digits(classes, images, digits, certain[:_SHOWN]), surest, 1.8),
-            Row(_digits(classes, images, digits, certain[: -_SHOWN - 1 : -1]), "", 1.8)]  # fmt: skip
+    rows = [
+        Row([_predictions(prediction, progression), _coverage(prediction, target)], height=4.6, widths=(1.8, 1)),
+        Row(_digits(classes, images, digits, certain[:_SHOWN]), surest, 1.8),
+        Row(_digits(classes, images, digits, certain[: -_SHOWN - 1 : -1]), "", 1.8),
+    ]
     reports = [
         regressor.report(patients, progression).save(out / "diabetes.html"),
         classifier.report(images, digits).save(out / "digits.html"),
@@ -74,35 +78,24 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     return Demo(tables, save_figure(Figure(rows), out / "demo.png"), models, reports)
 
 
-def _regression(random_state: int, verbose: int) -> tuple[DeepEnsembleRegressor, np.ndarray, np.ndarray]:
-    X, y = load_diabetes(return_X_y=True)
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=random_state)
-    model = DeepEnsembleRegressor(perturbation=FastGradientSign(0.01), early_stopping=True, random_state=random_state)
-    return model.set_params(verbose=verbose).fit(X_train, y_train), X_test, y_test
+def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The model, trained on three quarters of the rows; and the inputs and targets of the others."""
+    X, y = load(return_X_y=True)
+    strata = y if stratify else None
+    X_train, X_test, y_train, y_test = train_test_split(
+        X, y, test_size=0.25, random_state=model.random_state, stratify=strata
+    )
+    return model.fit(X_train, y_train), X_test, y_test
 
 
-def _classification(random_state: int, verbose: int) -> tuple[DeepEnsembleClassifier, np.ndarray, np.ndarray]:
-    X, y = load_digits(return_X_y=True)
-    split = train_test_split(X, y, test_size=0.25, random_state=random_state, stratify=y)
-    X_train, X_test, y_train, y_test = split
-    model = DeepEnsembleClassifier(max_epochs=30, perturbation=FastGradientSign(0.01), random_state=random_state)
-    return model.set_params(verbose=verbose).fit(X_train, y_train), X_test, y_test
+def _regression_scores(prediction: Mixture, target: torch.Tensor) -> list[str]:
+    nll, rmse = negative_log_likelihood(prediction, target), root_mean_squared_error(target, prediction.mean)
+    return [f"{nll:.3f}", f"{rmse:.2f}", f"{interval_coverage(prediction, target, 0.9):.1%}"]
 
 
-def _pair(single: Mixture, ensemble: Mixture) -> list[tuple[str, Mixture]]:
-    return [("one network", single), (f"ensemble of {ensemble.n_members}", ensemble)]
-
-
-def _regression_row(name: str, prediction: Mixture, target: torch.Tensor) -> list[str]:
-    nll = float(log_score(prediction, target).mean())
-    inside = interval_coverage(prediction, target, 0.9)
-    return [name, f"{nll:.3f}", f"{root_mean_squared_error(target, prediction.mean):.2f}", f"{inside:.1%}"]
-
-
-def _classification_row(name: str, prediction: Mixture, label: torch.Tensor) -> list[str]:
-    nll, score = float(log_score(prediction, label).mean()), float(brier(prediction, label).mean())
-    accuracy = float((prediction.mode == label).double().mean())
-    return [name, f"{nll:.4f}", f"{accuracy:.1%}", f"{score:.5f}"]
+def _classification_scores(prediction: Mixture, label: torch.Tensor) -> list[str]:
+    nll, score = negative_log_likelihood(prediction, label), brier_score(prediction, label)
+    return [f"{nll:.4f}", f"{accuracy(prediction, label):.1%}", f"{score:.5f}"]
 
 
 def _patients(title: str, prediction: Mixture, actual: np.ndarray, rows: np.ndarray) -> Table:
@@ -140,7 +133,8 @@ def _predictions(prediction: Mixture, actual: np.ndarray) -> Panel:
     )
 
 
-def _coverage(observed: list[float]) -> Panel:
+def _coverage(prediction: Mixture, target: torch.Tensor) -> Panel:
+    observed = [interval_coverage(prediction, target, level) for level in _LEVELS.tolist()]
     ideal, ours = Line([0, 1], [0, 1], "ideal", "muted"), Line(_LEVELS, observed, "ensemble", markers=True)
     title, labels = "Does a p % interval hold p %?", ("expected share inside the interval", "observed share on test rows")
     return Panel([ideal, ours], title, *labels, (0, 1), (0, 1), square=True)
@@ -148,10 +142,5 @@ def _coverage(observed: list[float]) -> Panel:
 
 def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> list[Panel]:
     confidence, guess, differ = classes.confidence.numpy(), classes.mode.numpy(), classes.disagreement.numpy()
-    return [
-        Panel(
-            [Image(images[i].reshape(8, 8))],
-            f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}",
-        )
-        for i in rows.tolist()
-    ]
+    titles = [f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}" for i in rows.tolist()]
+    return [Panel([Image(images[i].reshape(8, 8))], title) for i, title in zip(rows.tolist(), titles, strict=True)]

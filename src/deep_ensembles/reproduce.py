@@ -68,16 +68,15 @@ def reproduce(
     execution = Processes() if execution is None else execution
     datasets, missing = _datasets(experiment, scale, only)
     networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
-    selection = Selection(scale, datasets, _chosen("methods", methods, experiment.methods), networks, seed)
-    root, owner = Path(out) / name, EXPERIMENTS[experiment.cells_of or name]
+    methods = _chosen("methods", methods, experiment.methods, experiment.methods)
+    selection = Selection(scale, datasets, methods, networks, seed)
     cells = experiment.cells(selection)  # first, so that what is missing is told before anything is trained
     for other, needed in experiment.needs(selection).items():
-        _run_cells(EXPERIMENTS[other], needed, Path(out), False, execution)
-    _run_cells(owner, cells, Path(out), force, execution)
-    records = [record for cell in cells if (record := read_record(Path(out) / owner.name, cell)) is not None]
+        _run_cells(Path(out) / other, needed, False, execution)
+    records = _run_cells(Path(out) / (experiment.cells_of or name), cells, force, execution)
     summary = experiment.summarise(records, selection)
     summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
-    return _write(experiment, selection, summary, root, records)
+    return _write(Path(out) / name, selection, summary, records)
 
 
 def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) -> tuple[tuple[str, ...], list[str]]:
@@ -105,37 +104,37 @@ def _usual(names: Sequence[str], experiment: Experiment, scale: Scale) -> list[s
     return [each for each in names if scale == "paper" or each not in experiment.only_at_paper_scale]
 
 
-def _chosen(
-    setting: str, wanted: Sequence[str] | None, there: Sequence[str], usual: Sequence[str] | None = None
-) -> tuple[str, ...]:
+def _chosen(setting: str, wanted: Sequence[str] | None, there: Sequence[str], usual: Sequence[str]) -> tuple[str, ...]:
     """Those of a list that were asked for, in the list's order and spelling."""
     if wanted is None:
-        return tuple(there if usual is None else usual)
+        return tuple(usual)
     known = {each.lower(): each for each in there}
     if setting == "networks" and there:
         known |= {each.lower(): each for each in wanted if ":" in each}  # factories to import
     for each in wanted:
         require(each.lower() in known, setting, f"among {'; '.join(there)}", each)
-    asked = {known[each.lower()] for each in wanted}
-    return tuple(each for each in dict.fromkeys((*there, *known.values())) if each in asked)
+    asked = {each.lower() for each in wanted}
+    return tuple(name for key, name in known.items() if key in asked)
 
 
 # -- cells ------------------------------------------------------------------------------------------------------------
 
 
-def _run_cells(experiment: Experiment, cells: Sequence[Cell], out: Path, force: bool, execution: Execution) -> None:
-    todo = [cell for cell in cells if force or read_record(out / experiment.name, cell) is None]
+def _run_cells(root: Path, cells: Sequence[Cell], force: bool, execution: Execution) -> list[Record]:
+    """Run what is left of an experiment's cells, whose folder has its name; all of them, finished."""
+    todo = [cell for cell in cells if force or read_record(root, cell) is None]
     todo.sort(key=lambda cell: -cell.cost)
-    with _cell_progress(experiment.name, len(cells), len(cells) - len(todo)) as advance:
-        for cell in execution(partial(_run_cell, experiment.name, out), todo):
+    with _cell_progress(root.name, len(cells), len(cells) - len(todo)) as advance:
+        for cell in execution(partial(_run_cell, root.name, root), todo):
             advance(cell)
+    return [record for cell in cells if (record := read_record(root, cell)) is not None]
 
 
-def _run_cell(name: str, out: Path, cell: Cell) -> None:
+def _run_cell(name: str, root: Path, cell: Cell) -> None:
     start = time.perf_counter()
-    outcome = EXPERIMENTS[name].run(cell, out)
+    outcome = EXPERIMENTS[name].run(cell, root)
     seconds = round(time.perf_counter() - start, 2)
-    write_record(out / name, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
+    write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
 
 
 @contextmanager
@@ -151,12 +150,10 @@ def _cell_progress(name: str, total: int, done: int) -> Iterator[Any]:
 # -- what is written --------------------------------------------------------------------------------------------------
 
 
-def _write(
-    experiment: Experiment, selection: Selection, summary: Summary, root: Path, records: Sequence[Record]
-) -> Reproduction:
+def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
     text = "\n".join([*(table.text() for table in summary.tables), _verdicts(summary.claims), _listed(summary.notes)])
     content = {
-        "experiment": experiment.name,
+        "experiment": root.name,
         **asdict(selection),
         "rows": summary.rows,
         "differences": summary.differences,

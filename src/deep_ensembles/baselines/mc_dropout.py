@@ -96,13 +96,13 @@ def fit_dropout(
             score, deviation = _best_deviation(means, targets[held_out], float(np.std(targets[fitted])))
             best[i] = min(best[i], (score, rate, deviation))
 
-    models: list[DropoutModel | None] = [None] * len(row_sets)
+    models: dict[int, DropoutModel] = {}
     for rate in sorted({rate for _, rate, _ in best}):
         chosen = [i for i, (_, own, _) in enumerate(best) if own == rate]
         trained = cross_validate(build[rate], inputs, targets, cv=[(row_sets[i], row_sets[i][:1]) for i in chosen], **common)
         for i, ensemble in zip(chosen, trained.ensembles, strict=True):
             models[i] = DropoutModel(ensemble, rate, best[i][2], n_samples)
-    return [model for model in models if model is not None]
+    return [models[i] for i in range(len(row_sets))]
 
 
 class MCDropout(RegressorMixin, BaseEstimator):

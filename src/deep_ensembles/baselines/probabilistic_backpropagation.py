@@ -19,6 +19,7 @@ from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles.baselines._pbp_filter import Filter
 from deep_ensembles.baselines._pbp_moments import Moments as LayerMoments
 from deep_ensembles.baselines._pbp_moments import activations, features, output_moments, rectified
+from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.progress import training_progress
 from deep_ensembles.standardization import Moments, Standardization
@@ -50,9 +51,12 @@ class Posterior:
 
     def __getitem__(self, run: int) -> Posterior:
         """The posterior of one run."""
-        runs = [range(len(self))[run]]
-        parts = (self.hidden[runs], self.output[runs], self.noise[runs])
-        return Posterior(*parts, self.standardization.select(runs), self.history[:, runs])
+        return self.select([range(len(self))[run]])
+
+    def select(self, runs: Sequence[int]) -> Posterior:
+        """The posteriors of some runs, in this order."""
+        weights = (self.hidden[runs], self.output[runs], self.noise[runs])
+        return Posterior(*weights, self.standardization.select(runs), self.history[:, runs])
 
     def __call__(self, inputs: Any) -> Mixture:
         size = max(1, _BATCH_ELEMENTS // (len(self) * self.hidden.shape[-1]))
@@ -64,11 +68,9 @@ class Posterior:
         weights = LayerMoments(*self.output.unsqueeze(1).unbind(2))
         mean, variance = (moment.squeeze(-1) for moment in output_moments(weights, activations(hidden)))
         variance = variance + (self.noise[:, 1] / (self.noise[:, 0] - 1)).unsqueeze(1)
-        shift, scale = self.standardization.target_shift, self.standardization.target_scale
-        assert shift is not None
-        assert scale is not None
-        mean, deviation = mean * scale.unsqueeze(1) + shift.unsqueeze(1), variance.sqrt() * scale.unsqueeze(1)
-        return Mixture(Normal(mean, deviation, validate_args=False))
+        units = self.standardization.tensors()
+        shift, scale = (units[name].unsqueeze(1) for name in ("target_shift", "target_scale"))
+        return Mixture(rescaled(Normal(mean, variance.sqrt(), validate_args=False), shift, scale))
 
 
 def fit_runs(
@@ -116,9 +118,8 @@ def fit_runs(
             state.refine_prior()
             if report is not None:
                 report(epoch + 1, len(seeds), -float(history[-1].mean()))
-    back = np.argsort(places).tolist()
-    parts = (state.hidden[back], state.output[back], state.noise[back])
-    return Posterior(*parts, units.select(back), torch.stack(history)[:, back])
+    posterior = Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
+    return posterior.select(np.argsort(places).tolist())
 
 
 def _units(inputs: Tensor, targets: Tensor) -> Standardization:

@@ -110,9 +110,15 @@ class Dataset:
     feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        check_table(self.name, self.inputs, self.targets)
-        for number, (train, test) in enumerate(self.splits):
-            check_split(f"{self.name}, split {number}", train, test, len(self.targets))
+        if self.inputs.ndim != 2 or self.targets.shape != self.inputs.shape[:1] or self.inputs.size == 0:
+            wanted = "inputs must be [row, feature] and targets [row]"
+            raise DatasetError(f"{self.name}: {wanted}, got {self.inputs.shape} and {self.targets.shape}")
+        if not (np.isfinite(self.inputs).all() and np.isfinite(self.targets).all()):
+            raise DatasetError(f"{self.name}: holds numbers that are not finite")
+        for number, split in enumerate(self.splits):
+            if not np.array_equal(np.sort(np.concatenate(split)), np.arange(len(self.targets))):
+                wanted = f"disjoint and hold each of the {len(self.targets)} rows once"
+                raise DatasetError(f"{self.name}, split {number}: train and test rows must be {wanted}")
         if self.feature_names is not None and len(self.feature_names) != self.inputs.shape[1]:
             raise DatasetError(f"{self.name}: {len(self.feature_names)} feature names for {self.inputs.shape[1]} features")
 
@@ -157,7 +163,7 @@ class ImageDataset:
             if (images is None) != (labels is None):
                 raise DatasetError(f"{self.name}, {part}: images and labels must be there together")
             if images is not None:
-                check_images(f"{self.name}, {part}", images, labels, len(self.classes))
+                _check_images(f"{self.name}, {part}", images, labels, len(self.classes))
 
     def part(self, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Images `[image, channel, height, width]` as networks take them and labels (int64), of "train" or "test"."""
@@ -168,7 +174,7 @@ class ImageDataset:
         return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels.astype(np.int64)
 
 
-def check_images(name: str, images: NDArray, labels: NDArray, n_classes: int) -> None:
+def _check_images(name: str, images: NDArray, labels: NDArray, n_classes: int) -> None:
     """Images are uint8 `[image, height, width]` or with channels, labels one class number each."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.size == 0:
         wanted = "uint8 [image, height, width] or [image, height, width, channel]"
@@ -179,24 +185,6 @@ def check_images(name: str, images: NDArray, labels: NDArray, n_classes: int) ->
         raise DatasetError(f"{name}: labels must be from 0 to {n_classes - 1}, got {labels.min()} to {labels.max()}")
 
 
-def check_table(name: str, inputs: NDArray, targets: NDArray) -> None:
-    """Inputs are `[row, feature]`, targets `[row]`, all numbers finite."""
-    if inputs.ndim != 2 or targets.shape != inputs.shape[:1] or inputs.size == 0:
-        raise DatasetError(
-            f"{name}: inputs must be [row, feature] and targets [row], got {inputs.shape} and {targets.shape}"
-        )
-    if not (np.isfinite(inputs).all() and np.isfinite(targets).all()):
-        raise DatasetError(f"{name}: holds numbers that are not finite")
-
-
-def check_split(name: str, train: Rows, test: Rows, n_rows: int) -> None:
-    """Every row is in exactly one of the two parts."""
-    numbers = np.concatenate([train, test])
-    inside = bool(((numbers >= 0) & (numbers < n_rows)).all())
-    if not inside or (np.bincount(numbers, minlength=n_rows) != 1).any():
-        raise DatasetError(f"{name}: train and test rows must be disjoint and hold each of the {n_rows} rows once")
-
-
 def split_off(test: NDArray[np.integer], n_rows: int) -> Split:
     """(train, test), where train is every row that is not in test, in order.
 
@@ -204,9 +192,7 @@ def split_off(test: NDArray[np.integer], n_rows: int) -> Split:
         >>> split_off(np.array([3, 1]), 5)
         (array([0, 2, 4]), array([3, 1]))
     """
-    is_train = np.ones(n_rows, dtype=bool)
     rows = test.astype(np.intp)
     if rows.size and (rows.min() < 0 or rows.max() >= n_rows):
         raise DatasetError(f"test rows must be from 0 to {n_rows - 1}, got {rows.min()} to {rows.max()}")
-    is_train[rows] = False
-    return np.flatnonzero(is_train), rows
+    return np.setdiff1d(np.arange(n_rows), rows), rows

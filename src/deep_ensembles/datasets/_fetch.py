@@ -12,7 +12,7 @@ changes, here or where it is published, is noticed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ except ImportError as error:
 
 SUMS = "SHA256SUMS"
 _CHUNK = 1 << 16
+# The file under way, its number and its bytes.
+_COLUMNS = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
 
 
 def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
@@ -48,11 +50,13 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
     target = home / card.file
     if not target.is_file():
         folder = home / "originals" / card.name
-        with _bar(card.name, len(card.originals)) as bar:
+        with Progress(*_COLUMNS, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task(card.name, total=None)
             for number, original in enumerate(card.originals, start=1):
                 if original.instead and (folder / original.instead).is_file():
                     continue
-                download(original, folder, retries, bar(number, original.file))
+                shown = f"{card.name} {number}/{len(card.originals)} {original.file}"
+                download(original, folder, retries, _FileBar(bar, task, shown))
         card.convert(card, folder, target)
     return target
 
@@ -138,15 +142,3 @@ class _FileBar:
 
     def close(self) -> None:
         """The next file, or the end of the fetch, clears it."""
-
-
-@contextmanager
-def _bar(name: str, files: int) -> Iterator[Callable[[int, str], _FileBar | bool]]:
-    """One bar on a terminal that shows the file under way, its number and its bytes; nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda number, file: False
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as progress:
-        task = progress.add_task(name, total=None)
-        yield lambda number, file: _FileBar(progress, task, f"{name} {number}/{files} {file}")

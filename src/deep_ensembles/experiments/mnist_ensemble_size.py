@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from deep_ensembles.experiments._classification import METHODS
-from deep_ensembles.experiments._ensemble_size import ensemble_size
+from functools import partial
+
+from deep_ensembles.experiments._classification import METHODS, train_images
+from deep_ensembles.experiments._ensemble_size import ensemble_cells, summarise_sizes
+from deep_ensembles.experiments._experiment import Experiment
 
 SETTINGS = {
     "smoke": {"members": 2, "epochs": 1, "rows": 1000, "learning_rate": 0.003},
@@ -13,14 +16,16 @@ SETTINGS = {
 # Two cores would train the convolutional networks for a day at the settings above.
 CONVNET = {"laptop": {"members": 5, "epochs": 5, "rows": 20_000}}
 
-EXPERIMENT = ensemble_size(
+EXPERIMENT = Experiment(
     name="mnist_ensemble_size",
     makes="Figure 2 (a): MNIST against ensemble size, 3-layer MLP; appendix: 2-layer MLP, convnet",
     takes={"smoke": "seconds", "laptop": "20 minutes a network", "paper": "hours"},
-    dataset="mnist",
+    datasets=("mnist",),
     methods=METHODS,
     networks=("mlp-3", "mlp-2", "convnet"),
-    settings=SETTINGS,
-    by_network={"convnet": CONVNET},
+    cells=partial(ensemble_cells, SETTINGS, by_network={"convnet": CONVNET}),
+    run=train_images,
+    summarise=partial(summarise_sizes, "mnist_ensemble_size"),
     only_at_paper_scale=("mlp-2", "convnet"),
+    takes_folders=True,
 )

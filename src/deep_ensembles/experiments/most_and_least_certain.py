@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from deep_ensembles.datasets import ImageDataset, load_dataset
+from deep_ensembles.datasets import images as image_set
 from deep_ensembles.experiments import known_unknown_classes
 from deep_ensembles.experiments._classification import ADVERSARIAL, ENSEMBLE, chosen, mixture_of
-from deep_ensembles.experiments._experiment import Experiment, Selection, Summary
-from deep_ensembles.experiments._unknown import (
-    KNOWN,
-    known_probabilities,
-    run_unknown,
-    trained_cells,
-    unknown_cells,
-    unknown_images,
-)
+from deep_ensembles.experiments._experiment import Selection, Summary, measured
+from deep_ensembles.experiments.known_unknown_classes import known_probabilities, unknown_images
+from deep_ensembles.mixture import Mixture
 from deep_ensembles.panels import Figure, Image, Panel, Row
 from deep_ensembles.records import Record
 from deep_ensembles.tables import Table
@@ -28,77 +23,53 @@ SHOWN = 10
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     """Per ensemble and set of unknown classes, rows of images by confidence and by disagreement."""
-    figures, rows = {}, []
+    figures: dict[str, Figure] = {}
+    rows: list[dict[str, Any]] = []
+    lines: list[list[str]] = []
     for record in records:
-        config = record.cell.config
-        dataset = load_dataset(config["known"])
-        assert isinstance(dataset, ImageDataset)
-        classes = config["training"]["classes"]
-        names = dataset.classes if classes is None else classes
-        known, labels = chosen(*dataset.part("test"), dataset.classes, classes)
-        unknown, _ = unknown_images(config["unknown"], classes)
-        parts = ((config["known"], known, known_probabilities(record)[0], labels),
-                 (config["unknown"] + ", unknown classes", unknown, record.arrays()["probabilities"], None))  # fmt: skip
-        lines = [line for name, *part in parts for line in _lines(name, names, *part)]
-        title = f"{config['training']['method']} of {config['training']['members']}, {config['known']} → {config['unknown']}"
-        figures[f"most_and_least_certain_{record.cell.name}".replace("-", "_")] = Figure(lines, title, 13)
-        rows += _rows(config, parts)
-    return Summary(rows, [], [_table(rows)], figures=figures)
+        known, unknown, training = (record.cell.config[key] for key in ("known", "unknown", "training"))
+        dataset, classes = image_set(known), training["classes"]
+        images, labels = chosen(*dataset.part("test"), dataset.classes, classes)
+        about = {key: training[key] for key in ("network", "method", "members")}
+        panels: list[Row] = []
+        for name, shown, probabilities, truth in (
+            (known, images, known_probabilities(record)[0], labels),
+            (f"{unknown}, unknown classes", unknown_images(unknown, classes), record.arrays()["probabilities"], None),
+        ):
+            mixture = mixture_of(probabilities, training["members"])
+            panels += _image_rows(name, classes or dataset.classes, shown, mixture, truth)
+            means = {"mean confidence": float(mixture.confidence.mean()),
+                     "mean disagreement": float(mixture.disagreement.mean())}  # fmt: skip
+            rows += measured({"dataset": name, **about}, means)
+            lines.append([name, about["method"], str(about["members"]), *(f"{mean:.3f}" for mean in means.values())])
+        title = f"{about['method']} of {about['members']}, {known} → {unknown}"
+        figures[f"most_and_least_certain_{record.cell.name}".replace("-", "_")] = Figure(panels, title, 13)
+    table = Table("How sure, on average", ["", "method", "M", "confidence", "disagreement"], lines)
+    return Summary(rows, [], [table], figures=figures)
 
 
-def _lines(
-    name: str, classes: Sequence[str], images: np.ndarray, probabilities: np.ndarray, labels: np.ndarray | None
-) -> list[Row]:
-    mixture = mixture_of(probabilities, len(probabilities))
+def _image_rows(
+    name: str, classes: Sequence[str], images: np.ndarray, mixture: Mixture, labels: np.ndarray | None
+) -> Iterator[Row]:
     confidence, guess, differ = (np.asarray(each) for each in (mixture.confidence, mixture.mode, mixture.disagreement))
     ranks = {"highest confidence": -confidence, "lowest confidence": confidence,
              "lowest disagreement": differ, "highest disagreement": -differ}  # fmt: skip
-    rows = []
     for order, rank in ranks.items():
         panels = []
         for i in np.argsort(rank, kind="stable")[:SHOWN].tolist():
             truth = "" if labels is None else f"\nis {classes[labels[i]]}"
             value = f"{differ[i]:.2f}" if "disagreement" in order else f"{confidence[i]:.0%}"
-            panels.append(Panel([Image(_pixels(images[i]))], f"{classes[guess[i]]} ({value}){truth}"))
-        rows.append(Row(panels, f"{name}: {order}", 1.75))
-    return rows
+            pixels = images[i][0] if len(images[i]) == 1 else images[i].transpose(1, 2, 0)
+            panels.append(Panel([Image(pixels)], f"{classes[guess[i]]} ({value}){truth}"))
+        yield Row(panels, f"{name}: {order}", 1.75)
 
 
-def _pixels(image: np.ndarray) -> np.ndarray:
-    return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-
-
-def _rows(config: Any, parts: Any) -> list[dict[str, Any]]:
-    rows = []
-    for name, _, probabilities, _ in parts:
-        mixture = mixture_of(probabilities, len(probabilities))
-        common = {"dataset": name, "network": config["training"]["network"], "method": config["training"]["method"],
-                  "members": len(probabilities)}  # fmt: skip
-        rows += [
-            {**common, "metric": "mean confidence", "value": float(mixture.confidence.mean())},
-            {**common, "metric": "mean disagreement", "value": float(mixture.disagreement.mean())},
-        ]
-    return rows
-
-
-def _table(rows: Sequence[dict[str, Any]]) -> Table:
-    lines = []
-    for confidence, disagreement in zip(rows[::2], rows[1::2], strict=True):
-        about = [confidence["dataset"], confidence["method"], str(confidence["members"])]
-        lines.append([*about, f"{confidence['value']:.3f}", f"{disagreement['value']:.3f}"])
-    return Table("How sure, on average", ["", "method", "M", "confidence", "disagreement"], lines)
-
-
-EXPERIMENT = Experiment(
+EXPERIMENT = replace(
+    known_unknown_classes.EXPERIMENT,
     name="most_and_least_certain",
     makes="appendix: images of highest and lowest confidence and disagreement",
     takes={"smoke": "a minute", "laptop": "a minute after the ensembles are trained", "paper": "minutes after training"},
-    datasets=tuple(KNOWN),
     methods=(ENSEMBLE, ADVERSARIAL),
-    cells=unknown_cells,
-    run=run_unknown,
     summarise=summarise,
-    only_at_paper_scale=("svhn", "tiny-imagenet"),
-    needs=trained_cells,
     cells_of=known_unknown_classes.EXPERIMENT.name,
 )

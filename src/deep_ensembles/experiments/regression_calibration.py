@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from deep_ensembles._statistics import over_splits
 from deep_ensembles.experiments._experiment import Claim, Experiment, Selection, Summary
-from deep_ensembles.experiments._regression import TRAININGS, mixture_of, regression_cell, run_regression, trainings
+from deep_ensembles.experiments._regression import TRAININGS, mixtures, regression_cells, run_regression
 from deep_ensembles.metrics import interval_coverage
 from deep_ensembles.panels import Figure, Line, Panel, Row
 from deep_ensembles.records import Cell, Record
@@ -23,15 +24,12 @@ SMOKE = {"epochs": 2, "splits": 1, "rows": 500}
 # What the paper says in words of its right panel: the 80 % interval holds 20 %.
 PAPER_OBSERVED = {(PAPER, "MSE-5", 0.8): 0.2}
 
+Observed: TypeAlias = Mapping[tuple[str, str], np.ndarray]  # (data set, method) -> fractions [split, level]
+
 
 def cells(selection: Selection) -> list[Cell]:
     """One cell per data set and way to train."""
-    settings = SMOKE if selection.scale == "smoke" else {}
-    return [
-        regression_cell(dataset, training, selection.seed, **settings)
-        for dataset in selection.datasets
-        for training in trainings(selection.methods)
-    ]
+    return regression_cells(selection, lambda dataset, training: SMOKE if selection.scale == "smoke" else {})
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
@@ -47,74 +45,56 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
             "dataset": dataset,
             "method": method,
             "metric": f"coverage_{round(100 * level)}",
-            **over_splits([found[level] for found in splits]),
+            **over_splits(fractions),
             "paper": PAPER_OBSERVED.get((dataset, method, level)),
         }
         for (dataset, method), splits in observed.items()
-        for level in LEVELS
+        for level, fractions in zip(LEVELS, splits.T, strict=True)
     ]
-    means = {
-        key: [float(np.mean([found[level] for found in splits])) for level in LEVELS] for key, splits in observed.items()
-    }
+    shown = {dataset: [method for method in METHODS if (dataset, method) in observed] for dataset in selection.datasets}
     columns = ["", *(f"{level:.0%}" for level in LEVELS)]
     tables = [
         Table(f"{dataset}: observed fraction in a z % interval", columns, [
-            [METHODS[method], *(f"{value:.1%}" for value in means[dataset, method])]
-            for method in METHODS if (dataset, method) in means
+            [METHODS[method], *(f"{value:.1%}" for value in observed[dataset, method].mean(0))] for method in methods
         ])
-        for dataset in selection.datasets
+        for dataset, methods in shown.items()
     ]  # fmt: skip
-    figures = {"regression_calibration": _figure(means, selection.datasets)}
+    panels = [
+        Row([_panel(method, observed[dataset, method].mean(0)) for method in methods],
+            f"{dataset}: test rows inside a z % interval", 4.8)
+        for dataset, methods in shown.items()
+    ]  # fmt: skip
+    description = "Expected against observed fraction for learned and empirical variance."
+    figures = {"regression_calibration": Figure(panels, width=9.5, description=description)}
     notes = [] if PAPER in selection.datasets else [f"The paper's figure shows {PAPER}, which is not at hand."]
-    return Summary(rows, _claims(means), tables, figures=figures, notes=notes)
+    return Summary(rows, list(_claims(observed)), tables, figures=figures, notes=notes)
 
 
-def _observed(arrays: Mapping[str, np.ndarray], members: int) -> list[dict[float, float]]:
-    """Per split, the fraction of test rows inside the Gaussian interval of each level, as in the paper."""
-    found = []
-    for split in range(int(arrays["split"].max()) + 1):
-        rows = np.flatnonzero(arrays["split"] == split)
-        gaussian = mixture_of(arrays, members, rows).moment_matched()
-        target = torch.from_numpy(arrays["target"][rows])
-        found.append({level: interval_coverage(gaussian, target, level) for level in LEVELS})
-    return found
+def _observed(arrays: Mapping[str, np.ndarray], members: int) -> np.ndarray:
+    """The fraction of test rows inside the Gaussian interval of each level, as in the paper; `[split, level]`."""
+    pairs = [(each.moment_matched(), torch.from_numpy(arrays["target"][rows])) for each, rows in mixtures(arrays, members)]
+    return np.array([[interval_coverage(gaussian, target, level) for level in LEVELS] for gaussian, target in pairs])
 
 
-def _claims(means: Mapping[tuple[str, str], Sequence[float]]) -> list[Claim]:
-    claims, place = [], LEVELS.index(0.8)
-    for (dataset, method), observed in means.items():
-        gaps = np.array(observed) - LEVELS
-        numbers = f"at 80 %: {observed[place]:.1%}; largest gap {gaps[np.abs(gaps).argmax()]:+.1%}"
+def _claims(observed: Observed) -> Iterator[Claim]:
+    for (dataset, method), splits in observed.items():
+        fractions = splits.mean(0)
+        gaps, at_80 = fractions - LEVELS, fractions[LEVELS.index(0.8)]
         if method == "ML-5":
             statement = "The learned variance is well calibrated: every observed fraction is within 10 % of the expected"
-            claims.append(Claim(statement, "appendix A.2", dataset, bool((np.abs(gaps) <= 0.1).all()), numbers))
+            holds = (np.abs(gaps) <= 0.1).all()
         else:
             statement = "The empirical variance of MSE networks underestimates: its 80 % interval holds less than 40 %"
-            claims.append(Claim(statement, "appendix A.2", dataset, observed[place] < 0.4, numbers))
-    return claims
+            holds = at_80 < 0.4
+        numbers = f"at 80 %: {at_80:.1%}; largest gap {gaps[np.abs(gaps).argmax()]:+.1%}"
+        yield Claim(statement, "appendix A.2", dataset, bool(holds), numbers)
 
 
-def _figure(means: Mapping[tuple[str, str], Sequence[float]], datasets: Sequence[str]) -> Figure:
-    rows = []
-    for dataset in datasets:
-        panels = [
-            Panel(
-                [
-                    Line([0, 1], [0, 1], "ideal", "truth", dashed=True),
-                    Line(LEVELS, means[dataset, method], METHODS[method], "data", markers=True),
-                ],
-                METHODS[method],
-                "expected fraction",
-                "observed fraction",
-                (0, 1),
-                (0, 1),
-                square=True,
-            )
-            for method in METHODS
-            if (dataset, method) in means
-        ]
-        rows.append(Row(panels, f"{dataset}: test rows inside a z % interval", 4.8))
-    return Figure(rows, width=9.5, description="Expected against observed fraction for learned and empirical variance.")
+def _panel(method: str, fractions: np.ndarray) -> Panel:
+    ideal = Line([0, 1], [0, 1], "ideal", "truth", dashed=True)
+    ours = Line(LEVELS, fractions, METHODS[method], "data", markers=True)
+    labels = ("expected fraction", "observed fraction")
+    return Panel([ideal, ours], METHODS[method], *labels, (0, 1), (0, 1), square=True)
 
 
 EXPERIMENT = Experiment(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from deep_ensembles.experiments._classification import METHODS
-from deep_ensembles.experiments._ensemble_size import ensemble_size
+from functools import partial
+
+from deep_ensembles.experiments._classification import METHODS, train_images
+from deep_ensembles.experiments._ensemble_size import ensemble_cells, summarise_sizes
+from deep_ensembles.experiments._experiment import Experiment
 
 SETTINGS = {
     "smoke": {"members": 2, "epochs": 1, "rows": 300, "learning_rate": 0.001, "width": 0.0625},
@@ -11,12 +14,15 @@ SETTINGS = {
     "paper": {"members": 15, "epochs": 60, "learning_rate": 0.001, "width": 1.0},
 }
 
-EXPERIMENT = ensemble_size(
+EXPERIMENT = Experiment(
     name="svhn_ensemble_size",
     makes="Figure 2 (b): SVHN against ensemble size, VGG-style network",
     takes={"smoke": "a minute", "laptop": "25 minutes", "paper": "days without a GPU"},
-    dataset="svhn",
+    datasets=("svhn",),
     methods=METHODS,
     networks=("vgg",),
-    settings=SETTINGS,
+    cells=partial(ensemble_cells, SETTINGS),
+    run=train_images,
+    summarise=partial(summarise_sizes, "svhn_ensemble_size"),
+    takes_folders=True,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +11,15 @@ import torch
 
 from deep_ensembles import __version__
 from deep_ensembles._statistics import over_splits, paired
-from deep_ensembles.datasets import card
-from deep_ensembles.datasets.toy_cubic import toy_cubic
+from deep_ensembles.datasets import card, toy_cubic
 from deep_ensembles.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
-from deep_ensembles.experiments._regression import mixture_of
-from deep_ensembles.fitting import cross_validate
-from deep_ensembles.heads import Point
-from deep_ensembles.mixture import Mixture
-from deep_ensembles.networks import mlp
+from deep_ensembles.experiments._regression import component_arrays, mixtures, train_networks, trainings
 from deep_ensembles.panels import Band, Figure, Line, Panel, Points, Row
-from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.records import Cell, Record
-from deep_ensembles.scoring import log_score, squared_error
+from deep_ensembles.scoring import log_score
 from deep_ensembles.tables import Table
 
-MEMBERS, EPSILON, DEVIATIONS = 5, 0.01, 3
+MEMBERS, DEVIATIONS = 5, 3
 DRAWS = {"smoke": 2, "laptop": 20, "paper": 20}  # data sets drawn; the figure shows the first
 LEARNING_RATE, EPOCHS = 0.1, 40  # as the paper and Hernández-Lobato & Adams (2015) have them
 GRID = np.linspace(-6, 6, 241)
@@ -37,41 +30,39 @@ PANELS = {
     "ML-1+AT": "… with adversarial training",
     "ML-5+AT": "… and an ensemble of 5",
 }
+# statement, the method that is lower, the one that is higher, in which metric
+STATEMENTS = (
+    ("Learning the variance with NLL is better than the spread of MSE networks", "ML-1", "MSE-5", "nll_near"),
+    ("An ensemble is better than one network, far from the data", "ML-5+AT", "ML-1+AT", "nll_far"),
+    ("An ensemble is less sure of itself far from the data than one network", "ML-1+AT", "ML-5+AT", "std_far"),
+)
 NOISE = 3.0
 WHERE = {"near": np.abs(GRID) <= 4, "far": np.abs(GRID) > 4}
 
 
 def cells(selection: Selection) -> list[Cell]:
     """One cell per way to train."""
-    common = {"version": __version__, "seed": selection.seed, "draws": DRAWS[selection.scale]}
-    settings = {**common, "epochs": EPOCHS, "learning_rate": LEARNING_RATE, "hidden_units": card("toy_cubic").hidden_units}
-    wanted = [name for name, gives in TRAININGS.items() if any(method in gives for method in selection.methods)]
-    return [Cell(name, {**settings, "training": name}) for name in wanted]
+    settings = {
+        "version": __version__,
+        "seed": selection.seed,
+        "draws": DRAWS[selection.scale],
+        "epochs": EPOCHS,
+        "learning_rate": LEARNING_RATE,
+        "hidden_units": card("toy_cubic").hidden_units,
+    }
+    return [Cell(name, {**settings, "training": name}) for name in trainings(selection.methods, TRAININGS)]
 
 
-def run(cell: Cell, out: Path) -> Outcome:
+def run(cell: Cell, root: Path) -> Outcome:
     """Train on every drawn data set (all as one stack) and predict a grid that reaches beyond the data."""
     config = cell.config
     drawn = [toy_cubic(config["seed"] + i) for i in range(config["draws"])]
     inputs, targets = (np.concatenate([getattr(each, part) for each in drawn]) for part in ("inputs", "targets"))
-    n_rows = len(drawn[0].targets)
-    folds = [(np.arange(i * n_rows, (i + 1) * n_rows), np.array([i * n_rows])) for i in range(len(drawn))]
-    points = config["training"] == "mse"
-    way: dict[str, Any] = {"head": Point(), "scoring_rule": squared_error} if points else {}
-    if config["training"] == "ml-at":
-        way["perturbation"] = FastGradientSign(EPSILON)
-    build = partial(mlp, 1, 1 if points else 2, (config["hidden_units"],))
-    common = {"n_members": MEMBERS, "random_state": config["seed"], "max_epochs": config["epochs"]}
-    trained = cross_validate(build, inputs, targets, cv=folds, learning_rate=config["learning_rate"], **common, **way)
-    predictions = [ensemble.mixture(GRID[:, None]).components for ensemble in trained.ensembles]
-    arrays = {
-        "x": GRID,
-        "split": np.repeat(np.arange(len(drawn)), len(GRID)),
-        "mean": np.concatenate([each.mean.double().numpy() for each in predictions], axis=1),
-        "std": np.concatenate([each.stddev.double().numpy() for each in predictions], axis=1),
-        "inputs": inputs[:, 0],
-        "targets": targets,
-    }
+    rows = np.arange(len(targets)).reshape(len(drawn), -1)
+    folds = [(own, own[:1]) for own in rows]
+    trained = train_networks(inputs, targets, folds, config, n_members=MEMBERS, learning_rate=config["learning_rate"])
+    predictions = component_arrays([ensemble.mixture(GRID[:, None]) for ensemble in trained.ensembles])
+    arrays = {**predictions, "x": GRID, "inputs": inputs[:, 0], "targets": targets}
     methods = {name: {"scores": _scores(arrays, members)} for name, members in TRAININGS[config["training"]].items()}
     return Outcome({"methods": methods}, arrays)
 
@@ -81,18 +72,18 @@ def _scores(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[fl
 
     The expectation over y ~ N(x³, 3²) of a Gaussian's NLL has a closed form, so that no test points are drawn.
     """
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[torch.Tensor]] = {"nll": [], "truth_inside": [], "std": []}
     truth = torch.from_numpy(GRID**3)
-    for split in range(int(arrays["split"].max()) + 1):
-        prediction = mixture_of(arrays, members, np.flatnonzero(arrays["split"] == split))
-        mean, variance = prediction.mean, prediction.variance
-        nll = log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * variance)
-        inside = (truth - mean).abs() <= DEVIATIONS * variance.sqrt()
-        for place, rows in WHERE.items():
-            found.setdefault(f"nll_{place}", []).append(float(nll[rows].mean()))
-            found.setdefault(f"truth_inside_{place}", []).append(float(inside[rows].double().mean()))
-            found.setdefault(f"std_{place}", []).append(float(variance[rows].sqrt().mean()))
-    return found
+    for prediction, _ in mixtures(arrays, members):
+        std = prediction.variance.sqrt()
+        found["nll"].append(log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * prediction.variance))
+        found["truth_inside"].append(((truth - prediction.mean).abs() <= DEVIATIONS * std).double())
+        found["std"].append(std)
+    return {
+        f"{metric}_{place}": [float(each[rows].mean()) for each in values]
+        for metric, values in found.items()
+        for place, rows in WHERE.items()
+    }
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
@@ -106,33 +97,24 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     ]
     columns = ["", "NLL near", "NLL far", "truth inside, near", "truth inside, far", "std near", "std far"]
     metrics = ("nll_near", "nll_far", "truth_inside_near", "truth_inside_far", "std_near", "std_far")
-    lines = [[method, *(_number(metric, float(np.mean(scores[method][metric]))) for metric in metrics)] for method in shown]
-    note = f"Means over {len(next(iter(scores.values()))['nll_near'])} drawn data sets; near: |x| ≤ 4, far: 4 < |x| ≤ 6."
+    lines = [[method, *(_number(metric, np.mean(scores[method][metric])) for metric in metrics)] for method in shown]
+    note = f"Means over {DRAWS[selection.scale]} drawn data sets; near: |x| ≤ 4, far: 4 < |x| ≤ 6."
     table = Table("Toy regression: y = x³ + N(0, 3²), 20 points", columns, lines, note)
-    figures = {"toy_regression": _figure(records, shown)} if shown else {}
-    return Summary(rows, _claims(scores), [table], figures=figures)
+    return Summary(rows, list(_claims(scores)), [table], figures={"toy_regression": _figure(records, shown)})
 
 
-def _number(metric: str, value: float) -> str:
+def _number(metric: str, value: Any) -> str:
     return f"{value:.0%}" if metric.startswith("truth") else f"{value:.2f}"
 
 
-def _claims(scores: Mapping[str, Mapping[str, list[float]]]) -> list[Claim]:
-    statements = [
-        ("Learning the variance with NLL is better than the spread of MSE networks", "ML-1", "MSE-5", "nll_near"),
-        ("An ensemble is better than one network, far from the data", "ML-5+AT", "ML-1+AT", "nll_far"),
-        ("An ensemble is less sure of itself far from the data than one network", "ML-1+AT", "ML-5+AT", "std_far"),
-    ]
-    claims = []
-    for statement, lower, higher, metric in statements:
+def _claims(scores: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Claim]:
+    for statement, lower, higher, metric in STATEMENTS:
         if lower in scores and higher in scores:
             gap = paired(scores[lower][metric], scores[higher][metric], 0.0)
-            low, high = (float(np.mean(scores[method][metric])) for method in (lower, higher))
-            numbers = (
-                f"{metric}: {lower} {low:.2f}, {higher} {high:.2f}; lower on {gap['lower_on']} of {gap['splits']} draws"
-            )
-            claims.append(Claim(statement, "section 3.2", "toy_cubic", gap["mean"] < 0, numbers))
-    return claims
+            low, high = (np.mean(scores[method][metric]) for method in (lower, higher))
+            draws = f"lower on {gap['lower_on']} of {gap['splits']} draws"
+            numbers = f"{metric}: {lower} {low:.2f}, {higher} {high:.2f}; {draws}"
+            yield Claim(statement, "section 3.2", "toy_cubic", gap["mean"] < 0, numbers)
 
 
 def _figure(records: Sequence[Record], shown: Sequence[str]) -> Figure:
@@ -146,10 +128,9 @@ def _figure(records: Sequence[Record], shown: Sequence[str]) -> Figure:
 
 
 def _panel(method: str, arrays: Mapping[str, np.ndarray], members: int) -> Panel:
-    first = arrays["split"] == 0
-    prediction: Mixture = mixture_of(arrays, members, np.flatnonzero(first))
+    prediction, _ = next(mixtures(arrays, members))  # of the first data set drawn
     mean, reach = prediction.mean.numpy(), DEVIATIONS * prediction.stddev.numpy()
-    n_rows = len(arrays["inputs"]) // (int(arrays["split"].max()) + 1)
+    n_rows = card("toy_cubic").rows
     return Panel(
         [
             Band(GRID, mean - reach, mean + reach, "mean ± 3 std", "muted"),
