@@ -6,8 +6,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from deep_ensembles.report._facts import Vector
 from deep_ensembles.report.scores import Score
 from deep_ensembles.tables import Table
 
@@ -32,6 +33,25 @@ class Stop:
     reached: float
     kept: float
     rows: int
+
+
+class Findings(NamedTuple):
+    """What is found out of rows, by the means of numbers or of classes.
+
+    Arguments:
+        scores, curves, stops, verdicts, summary: as in `Evaluation`.
+        told: what is told of single rows, by name.
+        doubt, badness: how uncertain and how wrong each row's prediction is.
+    """
+
+    scores: list[Score]
+    curves: dict[str, Curve]
+    stops: list[Stop]
+    verdicts: dict[str, str]
+    summary: str
+    told: Mapping[str, Any]
+    doubt: Vector
+    badness: Vector
 
 
 @dataclass(frozen=True)
