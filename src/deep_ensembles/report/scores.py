@@ -52,6 +52,26 @@ class Score:
         """Which way the score should go, in a word."""
         return self.better if isinstance(self.better, str) else f"near {self.text(self.better)}"
 
+    @property
+    def best(self) -> float | None:
+        """The best of the values; none where there is one value only, or a width, which alone says nothing."""
+        values = [each for each in (self.ensemble, self.single, self.constant) if each is not None]
+        if len(values) < 2 or self.name.endswith("width"):
+            return None
+        if isinstance(self.better, float):
+            aim = self.better
+            return min(values, key=lambda each: abs(each - aim))
+        return min(values) if self.better == "lower" else max(values)
+
+    @property
+    def gain_text(self) -> str:
+        """The gain with its error as people read it."""
+        if self.gain is None:
+            return "–"
+        factor, unit = (100, " points") if self.share else (1, "")
+        error = "" if self.gain_error is None else f" ± {number(factor * self.gain_error, 2)}"
+        return f"{'+' if self.gain > 0 else ''}{number(factor * self.gain, 3)}{error}{unit}"
+
 
 def over(sources: Sources, function: Callable[[Rows], Value]) -> tuple[Value, Value | None, Value | None]:
     """A number of each source; none of a source that is empty.
