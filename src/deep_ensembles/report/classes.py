@@ -14,6 +14,7 @@ from deep_ensembles.metrics import accuracy_confidence_curve, ood_detection
 from deep_ensembles.metrics.reliability_diagram import reliability
 from deep_ensembles.report._facts import Facts, Rows, Sources, Vector
 from deep_ensembles.report.evaluation import Curve, Findings, Stop
+from deep_ensembles.report.examples import Columns, examples
 from deep_ensembles.report.scores import Score, mean_score, over
 from deep_ensembles.report.selection import by_doubt, histogram, risk_by_share, shown_rows, stops
 from deep_ensembles.report.wording import ENOUGH, awareness_verdict, confidence_verdict, number, percent, row_count
@@ -25,20 +26,20 @@ MATRIX_CLASSES = 64
 _CONFUSIONS = 15
 
 
-def of_classes(facts: Facts, labels: Sequence[str]) -> Findings:
+def of_classes(facts: Facts, labels: Sequence[str], columns: Columns | None) -> Findings:
     """What is found out of predicted classes."""
     rows, names = facts.ensemble, np.array(labels, dtype=object)
     scores, curves = _scores(facts.sources, len(labels)), _curves(facts.sources, len(labels))
     told = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
+    told |= {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")}
     return Findings(
         scores,
         curves,
         _stops(rows["confidence"], rows["correct"]),
-        _verdicts(rows, scores, curves, labels),
-        _summary(rows, scores),
-        told | {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")},
-        doubt=rows["entropy"],
-        badness=np.where(rows["correct"] == 1, 0.0, rows["nll"]),
+        uncertain=examples(rows["entropy"], told, columns),
+        wrong=examples(np.where(rows["correct"] == 1, 0.0, rows["nll"]), told, columns),
+        verdicts=_verdicts(rows, scores, curves, labels),
+        summary=_summary(rows, scores),
     )
 
 

@@ -15,7 +15,7 @@ from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report._facts import Batch, collect
 from deep_ensembles.report.classes import of_classes
 from deep_ensembles.report.evaluation import Evaluation, Findings, Outside
-from deep_ensembles.report.examples import Columns, examples
+from deep_ensembles.report.examples import Columns
 from deep_ensembles.report.numbers import of_numbers
 from deep_ensembles.report.wording import lead_verdict
 
@@ -55,8 +55,7 @@ def evaluate(
     facts = collect(batches, constant, coverage)
     named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)] if facts.n_classes else []
     require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
-    found = of_classes(facts, named) if named else of_numbers(facts, coverage)
-    verdicts, summary = _with_lead(found)
+    found = of_classes(facts, named, columns) if named else of_numbers(facts, coverage, columns)
     return Evaluation(
         task="classes" if named else "numbers",
         n_rows=facts.n_rows,
@@ -64,25 +63,19 @@ def evaluate(
         coverage=None if named else coverage,
         about={str(name): str(value) for name, value in (about or {}).items()},
         labels=tuple(named),
-        scores=found.scores,
-        curves=found.curves,
-        stops=found.stops,
-        uncertain=examples(found.doubt, found.told, columns),
-        wrong=examples(found.badness, found.told, columns),
         outside=outside,
-        verdicts=verdicts,
-        summary=summary,
+        **_with_lead(found)._asdict(),
     )
 
 
-def _with_lead(found: Findings) -> tuple[dict[str, str], str]:
-    """Verdicts with a word on whether predictions are better than a constant; if not, the summary says so too."""
+def _with_lead(found: Findings) -> Findings:
+    """The findings with a word on whether predictions are better than a constant; if not, the summary says so too."""
     for score in found.scores:
         if score.name in ("NLL", "CRPS") and score.lead is not None and score.lead_error is not None:
             said = lead_verdict(score.name, score.lead, score.lead_error)
-            better = score.lead < -2 * score.lead_error
-            return found.verdicts | {"constant": said}, found.summary if better else f"{found.summary} {said}"
-    return found.verdicts, found.summary
+            summary = found.summary if score.lead < -2 * score.lead_error else f"{found.summary} {said}"
+            return found._replace(verdicts={**found.verdicts, "constant": said}, summary=summary)
+    return found
 
 
 def beside_targets(

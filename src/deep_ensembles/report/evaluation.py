@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from deep_ensembles.report._facts import Vector
 from deep_ensembles.report.scores import Score
 from deep_ensembles.tables import Table
 
@@ -33,25 +32,6 @@ class Stop:
     reached: float
     kept: float
     rows: int
-
-
-class Findings(NamedTuple):
-    """What is found out of rows, by the means of numbers or of classes.
-
-    Arguments:
-        scores, curves, stops, verdicts, summary: as in `Evaluation`.
-        told: what is told of single rows, by name.
-        doubt, badness: how uncertain and how wrong each row's prediction is.
-    """
-
-    scores: list[Score]
-    curves: dict[str, Curve]
-    stops: list[Stop]
-    verdicts: dict[str, str]
-    summary: str
-    told: Mapping[str, Any]
-    doubt: Vector
-    badness: Vector
 
 
 @dataclass(frozen=True)
@@ -86,6 +66,18 @@ class Outside:
     rows: int
     share: float
     examples: Sequence[str]
+
+
+class Findings(NamedTuple):
+    """That part of an `Evaluation` which is found out of rows, by the means of numbers or of classes."""
+
+    scores: Sequence[Score]
+    curves: Mapping[str, Curve]
+    stops: Sequence[Stop]
+    uncertain: Sequence[Example]
+    wrong: Sequence[Example]
+    verdicts: Mapping[str, str]
+    summary: str
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from scipy import stats
 
 from deep_ensembles.report._facts import Facts, Rows, Sources, Vector, inside, width_levels
 from deep_ensembles.report.evaluation import Curve, Findings, Stop
+from deep_ensembles.report.examples import Columns, examples
 from deep_ensembles.report.scores import Score, difference, mean_over, mean_score, over
 from deep_ensembles.report.selection import by_doubt, histogram, risk_by_share, shown_rows, stops
 from deep_ensembles.report.ticks import round_step
@@ -29,22 +30,22 @@ _HISTOGRAM_BINS = 10
 _UNITS = "in the target's units"
 
 
-def of_numbers(facts: Facts, coverage: float) -> Findings:
+def of_numbers(facts: Facts, coverage: float, columns: Columns | None) -> Findings:
     """What is found out of predicted numbers."""
     rows = facts.ensemble
     scores, curves = _scores(facts.sources, coverage), _curves(facts.sources, coverage)
     told = {"actual": rows["actual"], "predicted": rows["mean"], "error": rows["mean"] - rows["actual"]}
     told |= {name: rows[name] for name in ("std", "aleatoric", "epistemic", "low", "high")}
+    # Where the spread is the same for every row, none is more uncertain than another.
+    doubt = rows["std"] if np.ptp(rows["std"]) > 0 else np.zeros_like(rows["std"])
     return Findings(
         scores,
         curves,
         _stops(rows["std"], rows["distance"]),
-        _verdicts(rows, scores, curves, coverage),
-        _summary(rows, scores, coverage),
-        told,
-        # Where the spread is the same for every row, none is more uncertain than another.
-        doubt=rows["std"] if np.ptp(rows["std"]) > 0 else np.zeros_like(rows["std"]),
-        badness=rows["distance"],
+        uncertain=examples(doubt, told, columns),
+        wrong=examples(rows["distance"], told, columns),
+        verdicts=_verdicts(rows, scores, curves, coverage),
+        summary=_summary(rows, scores, coverage),
     )
 
 
