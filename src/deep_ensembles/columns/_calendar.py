@@ -123,9 +123,6 @@ def date_pattern(texts: pa.Array, readable: float) -> str | None:
     if not len(texts) or len(texts) - flags(pc.match_substring_regex(texts, _LOOKS_LIKE)).sum() > allowed:
         return None
     some = texts[:200]
-    counts = {pattern: int(seconds(some, pattern)[1].sum()) for pattern in PATTERNS}
-    likely = sorted(
-        (count, place, pattern) for place, (pattern, count) in enumerate(counts.items()) if count < len(some) / 2
-    )
-    best = [(int(seconds(texts, pattern)[1].sum()), place, pattern) for _, place, pattern in likely]
-    return min(best)[2] if best and min(best)[0] <= allowed else None
+    likely = [pattern for pattern in PATTERNS if seconds(some, pattern)[1].sum() < len(some) / 2]
+    counts = [int(seconds(texts, pattern)[1].sum()) for pattern in likely]
+    return likely[counts.index(min(counts))] if likely and min(counts) <= allowed else None
