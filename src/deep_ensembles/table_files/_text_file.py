@@ -25,17 +25,14 @@ class TextFile:
         head: how it is written.
         names: of its columns, made different.
         notes: what is worth saying of it.
+        n_rows: not known without reading.
     """
 
     path: Path
     head: Head
     names: tuple[str, ...]
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def n_rows(self) -> int | None:
-        """Not known without reading."""
-        return None
+    n_rows: int | None = None
 
     def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of some columns."""
