@@ -71,19 +71,15 @@ def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
+    """Seconds of those texts that are dates; each different text by itself where some are none, as the 30th of February."""
     try:
         return instants(texts.cast(kind))
     except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return np.array([np.nan])
         levels = texts.dictionary_encode()
-        known = np.array([*(_one(each, kind) for each in levels.dictionary), np.nan])
-        return known[levels.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
-
-
-def _one(text: pa.Scalar, kind: pa.DataType) -> float:
-    try:
-        return float(instants(pa.array([text.as_py()]).cast(kind))[0])
-    except pa.ArrowInvalid:
-        return float("nan")
+        known = [_cast(levels.dictionary[place : place + 1], kind) for place in range(len(levels.dictionary))]
+        return np.append(known, np.nan)[levels.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
 
 
 def instants(values: pa.Array) -> NDArray[np.float64]:

@@ -16,8 +16,8 @@ from deep_ensembles.report._facts import Facts, Rows, Sources, Vector
 from deep_ensembles.report.evaluation import Curve, Findings, Stop
 from deep_ensembles.report.examples import Columns, examples
 from deep_ensembles.report.scores import Score, mean_score, over
-from deep_ensembles.report.selection import by_doubt, histogram, risk_by_share, shown_rows, stops
-from deep_ensembles.report.wording import ENOUGH, awareness_verdict, confidence_verdict, number, percent, row_count
+from deep_ensembles.report.selection import ENOUGH, by_doubt, histogram, lists, risk_by_share, shown_rows, stops
+from deep_ensembles.report.wording import awareness_verdict, confidence_verdict, number, percent, row_count
 
 N_BINS = 15
 _TOP = 5
@@ -85,15 +85,11 @@ def _curves(sources: Sources, n_classes: int) -> dict[str, Curve]:
     for prefix, each in zip(("", "single "), sources, strict=False):
         if each:
             diagram = reliability(each["confidence"], each["correct"], N_BINS)
-            curves[f"{prefix}reliability"] = {
-                "confidence": diagram.confidence.tolist(),
-                "accuracy": diagram.accuracy.tolist(),
-                "rows": diagram.count.tolist(),
-            }
+            shares = lists(confidence=diagram.confidence, accuracy=diagram.accuracy, rows=diagram.count)
             curve = accuracy_confidence_curve(each["confidence"], each["correct"])
-            reached = [None if np.isnan(value) else value for value in curve.accuracy.tolist()]
-            kept = {"threshold": curve.threshold.tolist(), "accuracy": reached, "kept": curve.kept.tolist()}
-            curves[f"{prefix}accuracy"] = kept
+            kept = lists(threshold=curve.threshold, accuracy=curve.accuracy, kept=curve.kept)
+            kept["accuracy"] = [None if np.isnan(value) else value for value in kept["accuracy"]]
+            curves |= {f"{prefix}reliability": shares, f"{prefix}accuracy": kept}
     return curves | {
         "confidence": histogram(rows["confidence"], N_BINS),
         "rows": shown_rows(rows, ("aleatoric", "epistemic", "correct")),
@@ -114,11 +110,7 @@ def _confusions(facts: Rows, n_classes: int) -> dict[str, Curve]:
     found: dict[str, Curve] = {"classes": {"rows": rows.tolist(), "recall": recall, "precision": precision}}
     off = np.flatnonzero(true != guess)
     worst = off[np.argsort(-number_of[off], kind="stable")][:_CONFUSIONS]
-    found["confusions"] = {
-        "actual": true[worst].tolist(),
-        "predicted": guess[worst].tolist(),
-        "rows": number_of[worst].tolist(),
-    }
+    found["confusions"] = lists(actual=true[worst], predicted=guess[worst], rows=number_of[worst])
     if n_classes <= MATRIX_CLASSES:
         matrix = np.zeros((n_classes, n_classes), dtype=np.int64)
         matrix[true, guess] = number_of

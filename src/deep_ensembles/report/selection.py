@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from deep_ensembles.metrics import risk_coverage_curve
 from deep_ensembles.report._facts import Rows, Vector
 from deep_ensembles.report.evaluation import Stop
 
+# Of fewer rows nothing is said about the order of errors.
+ENOUGH = 20
 _SHOWN = 240
 _GROUPS = 10
 _CURVE_POINTS = 100
@@ -54,7 +57,7 @@ def shown_rows(rows: Rows, names: Sequence[str]) -> dict[str, list[float]]:
     shown = np.arange(n_rows)
     if n_rows > _SHOWN:
         shown = np.sort(np.random.default_rng(0).choice(n_rows, _SHOWN, replace=False))
-    return {"row": shown.tolist(), **{name: rows[name][shown].tolist() for name in names}}
+    return lists(row=shown, **{name: rows[name][shown] for name in names})
 
 
 def by_doubt(doubt: Vector, facts: Rows, average: Callable[[Vector], Any]) -> dict[str, list[float]]:
@@ -67,7 +70,7 @@ def by_doubt(doubt: Vector, facts: Rows, average: Callable[[Vector], Any]) -> di
 def histogram(shares: Vector, n_bins: int) -> dict[str, list[float]]:
     """How many of the rows fall into each of some equally wide bins between 0 and 1."""
     counts, edges = np.histogram(shares, n_bins, (0.0, 1.0))
-    return {"edge": edges.tolist(), "share": (counts / len(shares)).tolist()}
+    return lists(edge=edges, share=counts / len(shares))
 
 
 def risk_by_share(doubt: Vector, loss: Vector) -> dict[str, list[float]]:
@@ -76,8 +79,9 @@ def risk_by_share(doubt: Vector, loss: Vector) -> dict[str, list[float]]:
     points = min(_CURVE_POINTS, n_rows)
     places = -(-np.arange(1, points + 1) * n_rows // points) - 1
     ours, best = risk_coverage_curve(doubt, loss), risk_coverage_curve(loss, loss)
-    return {
-        "share": ours.coverage[places].tolist(),
-        "risk": ours.risk[places].tolist(),
-        "best": best.risk[places].tolist(),
-    }
+    return lists(share=ours.coverage[places], risk=ours.risk[places], best=best.risk[places])
+
+
+def lists(**columns: NDArray[Any]) -> dict[str, list[Any]]:
+    """Arrays as plain data."""
+    return {name: values.tolist() for name, values in columns.items()}

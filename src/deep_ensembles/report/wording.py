@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-# Of fewer rows nothing is said about the order of errors.
-ENOUGH = 20
 _SPACE = "\u202f"
 
 
