@@ -51,14 +51,9 @@ class Facts:
     n_members: int
 
     @property
-    def ensemble(self) -> Rows:
-        """What the ensemble's predictions were worth."""
-        return self.sources[0]
-
-    @property
     def n_rows(self) -> int:
         """How many rows there are."""
-        return len(self.ensemble["actual"])
+        return len(self.sources[0]["actual"])
 
 
 def width_levels(coverage: float) -> list[float]:

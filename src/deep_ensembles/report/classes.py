@@ -28,7 +28,7 @@ _CONFUSIONS = 15
 
 def of_classes(facts: Facts, labels: Sequence[str], columns: Columns | None) -> Findings:
     """What is found out of predicted classes."""
-    rows, names = facts.ensemble, np.array(labels, dtype=object)
+    rows, names = facts.sources[0], np.array(labels, dtype=object)
     scores, curves = _scores(facts.sources, len(labels)), _curves(facts.sources, len(labels))
     told = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
     told |= {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")}

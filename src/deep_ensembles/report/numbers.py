@@ -23,7 +23,7 @@ _UNITS = "in the target's units"
 
 def of_numbers(facts: Facts, coverage: float, columns: Columns | None) -> Findings:
     """What is found out of predicted numbers."""
-    rows = facts.ensemble
+    rows = facts.sources[0]
     scores, curves = _scores(facts.sources, coverage), _curves(facts.sources, coverage)
     told = {"actual": rows["actual"], "predicted": rows["mean"], "error": rows["mean"] - rows["actual"]}
     told |= {name: rows[name] for name in ("std", "aleatoric", "epistemic", "low", "high")}

@@ -75,25 +75,24 @@ class Schema:
         Shape:
             `[row, input]`
         """
-        return self.encode_with_outside(rows, errors, first_row, outside=False)[0]
+        return self.encode_with_outside(rows, errors, first_row)[0]
 
     def encode_with_outside(
-        self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1, *, outside: bool = True
+        self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Inputs of rows, and which values lie outside what training saw; arguments as for `encode`.
 
         Shape:
-            `[row, input]` and `[row, column]`, the latter with no columns unless `outside`
+            `[row, input]` and `[row, column]`
         """
         self.check(rows.schema.names)
         places = [0, *accumulate(column.width for column in self.columns)]
         inputs = np.empty((rows.num_rows, places[-1]), np.float32)
-        beyond = np.zeros((rows.num_rows, len(self.columns) if outside else 0), bool)
+        beyond = np.empty((rows.num_rows, len(self.columns)), bool)
         for index, column in enumerate(self.columns):
             read = column.read(rows.column(column.name), errors, first_row)
             inputs[:, places[index] : places[index + 1]] = column.inputs(read)
-            if outside:
-                beyond[:, index] = column.beyond(read)
+            beyond[:, index] = column.beyond(read)
         return inputs, beyond
 
     def table(self) -> Table:
