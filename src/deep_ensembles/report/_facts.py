@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Vectors by name, one number per row.
+    """Vectors by name, one number per row; of widths one per batch, their sum.
 
     Arguments:
         sources: what predictions of the ensemble, of one member and of a constant were worth.
@@ -137,7 +137,7 @@ def _scored(prediction: Prediction | None, target: Tensor, coverage: float) -> R
         found["nll"] = log_score(prediction, target)
     for level in width_levels(coverage):
         low, high = (prediction.icdf(torch.tensor((1 + sign * level) / 2)) for sign in (-1, 1))
-        found[f"width {level}"] = high - low
+        found[f"width {level}"] = (high - low).sum()[None]
         if level == coverage:
             found |= {"inside": inside(found["level"], level), "low": low, "high": high}
     return _vectors(found)
@@ -175,5 +175,6 @@ def _vectors(found: dict[str, Tensor]) -> Rows:
 
 
 def _joined(parts: tuple[Rows, ...]) -> Rows:
-    """One vector per name; none where a batch lacks it."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
+    """One vector per name; none where a batch lacks it. The parts are given up one by one, so as not to be held twice."""
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}

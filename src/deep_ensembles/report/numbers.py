@@ -11,7 +11,7 @@ from scipy import stats
 from deep_ensembles.report._facts import Facts, Rows, Sources, Vector, inside, width_levels
 from deep_ensembles.report.evaluation import Curve, Findings, Stop
 from deep_ensembles.report.examples import Columns, examples
-from deep_ensembles.report.scores import Score, difference, mean_over, mean_score, over
+from deep_ensembles.report.scores import Score, difference, mean_score, over
 from deep_ensembles.report.selection import ENOUGH, by_doubt, histogram, risk_by_share, shown_rows, stops
 from deep_ensembles.report.ticks import round_step
 from deep_ensembles.report.wording import awareness_verdict, count, coverage_verdict, level, number, percent, row_count
@@ -52,7 +52,7 @@ def _scores(sources: Sources, coverage: float) -> list[Score]:
     meaning = f"share of rows inside the central {asked} interval"
     found.append(mean_score(f"{asked} coverage", meaning, coverage, sources, "inside", share=True))
     meaning = f"mean width of the central {asked} interval, {_UNITS}; narrow is good if the coverage holds"
-    found.append(Score(f"{asked} width", meaning, "lower", *mean_over(sources, f"width {coverage}")))
+    found.append(Score(f"{asked} width", meaning, "lower", *over(sources, lambda rows: _width(rows, coverage))))
     meaning = f"mean distance between observed and wanted coverage over the {len(LEVELS)} levels 5, 10, …, 95 per cent"
     found.append(Score("Calibration error", meaning, "lower", *over(sources, _calibration_error), share=True))
     ensemble, single, constant = over(sources, _rank_correlation)
@@ -92,6 +92,10 @@ def _held(rows: Rows, coverage: float) -> float:
     return float(inside(rows["level"], coverage).mean())
 
 
+def _width(rows: Rows, coverage: float) -> float:
+    return float(rows[f"width {coverage}"].sum() / len(rows["level"]))
+
+
 def _calibration_error(rows: Rows) -> float:
     return float(np.mean([abs(_held(rows, each) - each) for each in LEVELS]))
 
@@ -104,7 +108,7 @@ def _curves(sources: Sources, coverage: float) -> dict[str, Curve]:
         if each:
             observed[name] = [_held(each, p) for p in LEVELS]
             against[f"{name} coverage"] = [_held(each, p) for p in wanted]
-            against[f"{name} width"] = [float(each[f"width {p}"].mean()) for p in wanted]
+            against[f"{name} width"] = [_width(each, p) for p in wanted]
     return {
         "calibration": observed,
         "levels": histogram(rows["level"], _HISTOGRAM_BINS),

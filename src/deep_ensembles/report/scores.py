@@ -84,11 +84,6 @@ def over(sources: Sources, function: Callable[[Rows], Value]) -> tuple[Value, Va
     return function(ours), function(single) if single else None, function(constant) if constant else None
 
 
-def mean_over(sources: Sources, key: str) -> tuple[float, float | None, float | None]:
-    """The mean of one of the facts under each source."""
-    return over(sources, lambda rows: float(rows[key].mean()))
-
-
 def mean_score(name: str, meaning: str, better: Aim, sources: Sources, key: str, share: bool = False) -> Score:
     """The mean over rows of one of their facts, with the differences that ensemble makes to member and constant.
 
@@ -100,7 +95,7 @@ def mean_score(name: str, meaning: str, better: Aim, sources: Sources, key: str,
     """
     ours, single, constant = sources
     gains = (*difference(ours[key], single.get(key)), *difference(ours[key], constant.get(key)))
-    return Score(name, meaning, better, *mean_over(sources, key), *gains, share)
+    return Score(name, meaning, better, *over(sources, lambda rows: float(rows[key].mean())), *gains, share)
 
 
 def difference(ours: Vector, other: Vector | None) -> tuple[float | None, float | None]:
