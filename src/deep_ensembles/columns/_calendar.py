@@ -71,19 +71,15 @@ def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
+    """Seconds of those texts that are dates; each different text by itself where some are none, as the 30th of February."""
     try:
         return instants(texts.cast(kind))
     except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return np.array([np.nan])
         levels = texts.dictionary_encode()
-        known = np.array([*(_one(each, kind) for each in levels.dictionary), np.nan])
-        return known[levels.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)]
-
-
-def _one(text: pa.Scalar, kind: pa.DataType) -> float:
-    try:
-        return float(instants(pa.array([text.as_py()]).cast(kind))[0])
-    except pa.ArrowInvalid:
-        return float("nan")
+        known = [_cast(levels.dictionary[place : place + 1], kind) for place in range(len(levels.dictionary))]
+        return np.append(known, np.nan)[levels.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
 
 
 def instants(values: pa.Array) -> NDArray[np.float64]:
@@ -123,9 +119,6 @@ def date_pattern(texts: pa.Array, readable: float) -> str | None:
     if not len(texts) or len(texts) - flags(pc.match_substring_regex(texts, _LOOKS_LIKE)).sum() > allowed:
         return None
     some = texts[:200]
-    counts = {pattern: int(seconds(some, pattern)[1].sum()) for pattern in PATTERNS}
-    likely = sorted(
-        (count, place, pattern) for place, (pattern, count) in enumerate(counts.items()) if count < len(some) / 2
-    )
-    best = [(int(seconds(texts, pattern)[1].sum()), place, pattern) for _, place, pattern in likely]
-    return min(best)[2] if best and min(best)[0] <= allowed else None
+    likely = [pattern for pattern in PATTERNS if seconds(some, pattern)[1].sum() < len(some) / 2]
+    counts = [int(seconds(texts, pattern)[1].sum()) for pattern in likely]
+    return likely[counts.index(min(counts))] if likely and min(counts) <= allowed else None

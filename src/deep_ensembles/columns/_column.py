@@ -30,19 +30,27 @@ class Column(ABC):
     """A column as it was understood in training: it turns values of a table into numbers for a network.
 
     A kind is a frozen dataclass of plain numbers, texts and tuples. It says how values are read (`read`), which inputs they
-    become (`inputs`, `input_names`) and which of them training did not see (`beyond`); the rest follows from these.
+    become (`values`, `value_names`), which of them training did not see (`unseen`), and all that in words (`described`).
+    Missing values are the same for every kind: an input marks them where training had enough of them.
+
+    Arguments:
+        name: of the column.
+        missing: how many training values were missing.
+        marked: whether an input marks missing values.
     """
 
     name: str
+    missing: int
+    marked: bool
 
     @property
     @abstractmethod
-    def input_names(self) -> tuple[str, ...]:
-        """A name for each input."""
+    def value_names(self) -> tuple[str, ...]:
+        """A name for each input but the one that marks missing values."""
 
     @abstractmethod
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[Any]:
-        """Values as the kind sees them, one entry or row each.
+        """Values as the kind sees them, one number or row of numbers each; NaN where missing.
 
         Arguments:
             values: of any type that holds them: text, or what Parquet stores.
@@ -51,21 +59,39 @@ class Column(ABC):
         """
 
     @abstractmethod
-    def inputs(self, read: NDArray[Any]) -> NDArray[np.float32]:
-        """Finite inputs `[row, width]` of what was read."""
+    def values(self, read: NDArray[Any]) -> NDArray[Any]:
+        """Finite inputs, one or a row of them for each of what was read, whether missing or not."""
 
     @abstractmethod
-    def beyond(self, read: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of what was read lies outside what training saw, `[row]`."""
+    def unseen(self, read: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of what was read lies outside what training saw, `[row]`; missing values do not matter."""
 
     @abstractmethod
-    def in_words(self) -> str:
+    def described(self) -> str:
         """What was understood, for people."""
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """A name for each input."""
+        return (*self.value_names, *(f"{self.name} is missing",) * self.marked)
 
     @property
     def width(self) -> int:
         """How many inputs the column becomes."""
         return len(self.input_names)
+
+    def in_words(self) -> str:
+        """What was understood, for people, and how many values are missing."""
+        return self.described() + (f", {self.missing} missing" if self.missing else "")
+
+    def inputs(self, read: NDArray[Any]) -> NDArray[np.float32]:
+        """Finite inputs `[row, width]` of what was read."""
+        marks = [_lost(read)] if self.marked else []
+        return np.column_stack([self.values(read), *marks]).astype(np.float32, copy=False)
+
+    def beyond(self, read: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of what was read lies outside what training saw, `[row]`."""
+        return np.where(_lost(read), self.missing == 0, self.unseen(read))
 
     def encode(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs `[row, width]` of values; arguments as for `read`."""
@@ -76,12 +102,20 @@ class Column(ABC):
         return self.beyond(self.read(values, errors, first_row))
 
 
-def check_readable(column: str, kind: str, text: pa.Array, bad: NDArray[np.bool_], errors: str, first_row: int) -> None:
-    """Raise for the first bad value, unless bad values are to be taken as missing."""
+def _lost(read: NDArray[Any]) -> NDArray[np.bool_]:
+    return np.isnan(read if read.ndim == 1 else read[:, 0])
+
+
+def check_readable(
+    column: str, kind: str, texts: pa.Array, bad: NDArray[np.bool_], errors: str, first_row: int, words: tuple[str, ...] = ()
+) -> None:
+    """Raise for the first bad value that is none of the words, unless bad values are to be taken as missing."""
     require(errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors)
+    if words and bad.any():
+        bad = bad & ~flags(pc.is_in(texts, value_set=pa.array(words, texts.type)))
     if errors == "refuse" and bad.any():
         place = int(np.argmax(bad))
-        raise UnreadableValue(column, text[place].as_py(), first_row + place, kind)
+        raise UnreadableValue(column, texts[place].as_py(), first_row + place, kind)
 
 
 def words_among(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
@@ -89,24 +123,7 @@ def words_among(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     return tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
 
 
-def not_among(texts: pa.Array, bad: NDArray[np.bool_], words: tuple[str, ...]) -> NDArray[np.bool_]:
-    """Those bad texts that are none of the words."""
-    if not words or not bad.any():
-        return bad
-    return bad & ~flags(pc.is_in(texts, value_set=pa.array(words, texts.type)))
-
-
 def enough(count: int, rows: int) -> bool:
     """Whether an input that marks `count` of so many rows is worth having: a mark of fewer than 1 in 1000 would be more
     than 30 standard deviations high, and say little."""
     return count > 0 and count * 1000 >= rows
-
-
-def missing_words(count: int) -> str:
-    """How many are missing, as the end of a sentence.
-
-    Example:
-        >>> missing_words(12), missing_words(0)
-        (', 12 missing', '')
-    """
-    return f", {count} missing" if count else ""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
+from deep_ensembles.columns._column import enough
 
 HEAVY = 20.0
 _LARGEST = 1e6
@@ -21,6 +25,17 @@ def middle_and_scale(values: NDArray[np.float64]) -> tuple[float, float]:
     if not spread > 0:
         spread = np.abs(values / 4 - middle / 4).mean() * 4
     return float(middle), float(spread) if 0 < spread < np.inf else 1.0
+
+
+def spread_of(name: str, kind: str, read: NDArray[np.float64]) -> dict[str, Any]:
+    """What a column of numbers keeps of its training values: ends, middle and scale, and how many are missing."""
+    known = read[~np.isnan(read)]
+    if not len(known):
+        raise ValueError(f"column `{name}` has no {kind} in it; leave it out")
+    middle, scale = middle_and_scale(known)
+    missing = len(read) - len(known)
+    ends = {"low": float(known.min()), "high": float(known.max())}
+    return {**ends, "middle": middle, "scale": scale, "missing": missing, "marked": enough(missing, len(read))}
 
 
 def moderate(values: NDArray[np.float64], middle: float, scale: float, ends: tuple[float, float]) -> NDArray[np.float64]:

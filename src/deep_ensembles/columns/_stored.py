@@ -13,14 +13,8 @@ from deep_ensembles.columns.date import Date, date
 from deep_ensembles.columns.number import Number, number
 from deep_ensembles.columns.text import Text, text
 
-KINDS: dict[str, type[Column]] = {"boolean": Boolean, "category": Category, "date": Date, "number": Number, "text": Text}
-FITS: dict[str, Callable[..., Column]] = {
-    "boolean": boolean,
-    "category": category,
-    "date": date,
-    "number": number,
-    "text": text,
-}
+KINDS: dict[str, type[Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
+FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean, category, date, number, text)}
 
 
 def column_data(column: Column) -> dict[str, Any]:

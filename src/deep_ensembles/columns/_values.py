@@ -25,11 +25,7 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     long = pa.types.is_string(kind) and values.nbytes > _OFFSETS_END
     if long or pa.types.is_null(kind) or pa.types.is_string_view(kind):
         values = values.cast(pa.large_string())
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
-    return values
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 
 def is_text(kind: Any) -> bool:

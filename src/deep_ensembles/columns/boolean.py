@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, enough, missing_words
+from deep_ensembles.columns._column import Column, check_readable, enough
 from deep_ensembles.columns._values import flags, nulls, plain, text
 
 _PAIRS = (
@@ -40,8 +40,8 @@ class Boolean(Column):
     marked: bool = False
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name} is missing") if self.marked else (self.name,)
+    def value_names(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = plain(values)
@@ -53,17 +53,14 @@ class Boolean(Column):
         check_readable(self.name, "yes or no", texts, ~(true | false | nulls(texts)), errors, first_row)
         return np.where(true, 1.0, np.where(false, 0.0, np.nan))
 
-    def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
-        lost = np.isnan(read)
-        value = np.where(lost, 0.5, read)
-        return np.stack([value, lost] if self.marked else [value], axis=1).astype(np.float32)
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.where(np.isnan(read), 0.5, read)
 
-    def beyond(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return ~np.isin(read, self.seen) & ~(np.isnan(read) & (self.missing > 0))
+    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return ~np.isin(read, self.seen)
 
-    def in_words(self) -> str:
-        only = "" if len(self.seen) == 2 else f", only {'yes' if self.seen[0] else 'no'}"
-        return f"yes or no{only}{missing_words(self.missing)}"
+    def described(self) -> str:
+        return "yes or no" if len(self.seen) == 2 else f"yes or no, only {'yes' if self.seen[0] else 'no'}"
 
 
 def boolean(name: str, values: pa.Array | pa.ChunkedArray) -> Boolean:

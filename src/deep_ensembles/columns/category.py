@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, enough, missing_words
+from deep_ensembles.columns._column import Column, enough
 from deep_ensembles.columns._values import nulls, text
 
 MOST_LEVELS = 200
 _MOST_RARE = 10_000
-_MISSING, _UNSEEN = -1, -2
 
 
 @dataclass(frozen=True)
@@ -47,36 +46,30 @@ class Category(Column):
     marked: bool = False
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        others = ("is another",) * self.with_rare + ("is missing",) * self.marked
-        return (*(f"{self.name} = {level}" for level in self.levels), *(f"{self.name} {each}" for each in others))
+    def value_names(self) -> tuple[str, ...]:
+        return (*(f"{self.name} = {level}" for level in self.levels), *(f"{self.name} is another",) * self.with_rare)
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.int64]:
-        texts = text(values)
-        known = pa.array((*self.levels, *self.rare), texts.type)
-        codes = pc.fill_null(pc.index_in(texts, value_set=known), _UNSEEN).to_numpy(zero_copy_only=False).astype(np.int64)
-        codes[nulls(texts)] = _MISSING
-        return codes
+    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+        """The place among frequent, then rare levels; behind both for those that training did not see."""
+        texts, known = text(values), (*self.levels, *self.rare)
+        places = pc.fill_null(pc.index_in(texts, value_set=pa.array(known, texts.type)), len(known))
+        return np.where(nulls(texts), np.nan, places.to_numpy(zero_copy_only=False))
 
-    def inputs(self, read: NDArray[np.int64]) -> NDArray[np.float32]:
-        place, nowhere = read.copy(), self.width
-        n_levels = len(self.levels)
-        place[(read >= n_levels) | (read == _UNSEEN)] = n_levels if self.with_rare else nowhere
-        place[read == _MISSING] = n_levels + self.with_rare if self.marked else nowhere
-        encoded = np.zeros((len(read), nowhere + 1), np.float32)
-        encoded[np.arange(len(read)), place] = 1
-        return encoded[:, :nowhere]
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
+        rows, n_levels = np.flatnonzero(~np.isnan(read)), len(self.levels)
+        encoded = np.zeros((len(read), n_levels + 1), np.float32)
+        encoded[rows, np.minimum(read[rows], n_levels).astype(np.int64)] = 1
+        return encoded[:, : n_levels + self.with_rare]
 
-    def beyond(self, read: NDArray[np.int64]) -> NDArray[np.bool_]:
-        outside = (read == _UNSEEN) & self.all_known
-        return outside if self.missing else outside | (read == _MISSING)
+    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return (read == len(self.levels) + len(self.rare)) & self.all_known
 
-    def in_words(self) -> str:
+    def described(self) -> str:
         shown = ", ".join(self.levels[:3]) + (", …" if len(self.levels) > 3 else "")
         several = f"{len(self.levels)} level{'s' * (len(self.levels) != 1)} ({shown})"
         more = "" if self.all_known else "more than "
         rarer = f" and {more}{len(self.rare)} rarer" if self.rare else ""
-        return f"category, {several}{rarer}{missing_words(self.missing)}"
+        return f"category, {several}{rarer}"
 
 
 def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
 from deep_ensembles.columns._calendar import CLOCKS, ISO, date_pattern, instants, readable_seconds, spelled
-from deep_ensembles.columns._column import Column, check_readable, enough, missing_words, not_among, words_among
-from deep_ensembles.columns._spread import middle_and_scale, moderate
+from deep_ensembles.columns._column import Column, check_readable, words_among
+from deep_ensembles.columns._spread import moderate, spread_of
 from deep_ensembles.columns._values import is_date, plain, text
 
 READABLE = 0.9
@@ -57,9 +57,8 @@ class Date(Column):
     words: tuple[str, ...] = ()
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        waves = (f"{self.name} {part} {wave}" for part in self.parts for wave in ("sin", "cos"))
-        return (self.name, *waves, *(f"{self.name} is missing",) * self.marked)
+    def value_names(self) -> tuple[str, ...]:
+        return (self.name, *(f"{self.name} {part} {wave}" for part in self.parts for wave in ("sin", "cos")))
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = plain(values)
@@ -67,29 +66,21 @@ class Date(Column):
             return instants(values)
         texts = text(values)
         read, bad = readable_seconds(texts, self.pattern)
-        bad = not_among(texts, bad, self.words)
-        check_readable(self.name, f"date ({spelled(self.pattern)})", texts, bad, errors, first_row)
+        check_readable(self.name, f"date ({spelled(self.pattern)})", texts, bad, errors, first_row, self.words)
         return read
 
-    def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
-        encoded = np.empty((len(read), self.width), np.float32)
-        encoded[:, 0] = moderate(read, self.middle, self.scale, (self.low, self.high))
-        for place, part in enumerate(self.parts):
-            turn = 2 * np.pi * np.nan_to_num(round_part(read, part))
-            known = ~np.isnan(read)
-            encoded[:, 2 * place + 1], encoded[:, 2 * place + 2] = np.sin(turn) * known, np.cos(turn) * known
-        if self.marked:
-            encoded[:, -1] = np.isnan(read)
-        return encoded
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
+        known = ~np.isnan(read)
+        turns = [2 * np.pi * np.nan_to_num(round_part(read, part)) for part in self.parts]
+        waves = [wave(turn) * known for turn in turns for wave in (np.sin, np.cos)]
+        return np.column_stack([moderate(read, self.middle, self.scale, (self.low, self.high)), *waves])
 
-    def beyond(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        outside = (read < self.low) | (read > self.high)
-        return outside if self.missing else outside | np.isnan(read)
+    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return (read < self.low) | (read > self.high)
 
-    def in_words(self) -> str:
-        first, last = (_shown(end) for end in (self.low, self.high))
+    def described(self) -> str:
         written = "" if self.pattern == ISO else f", written {spelled(self.pattern)}"
-        return f"date, {first} to {last}{written}{missing_words(self.missing)}"
+        return f"date, {_shown(self.low)} to {_shown(self.high)}{written}"
 
 
 def _shown(end: float) -> str:
@@ -111,11 +102,9 @@ def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
         'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
     """
     values = plain(values)
-    pattern = ISO
     words: tuple[str, ...] = ()
     if is_date(values.type):
-        read = instants(values)
-        pattern = CLOCKS[0] if pa.types.is_time(values.type) else ISO
+        read, pattern = instants(values), CLOCKS[0] if pa.types.is_time(values.type) else ISO
     else:
         texts = text(values)
         found = date_pattern(texts.unique(), READABLE)
@@ -123,13 +112,10 @@ def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
         read, bad = readable_seconds(texts, pattern)
         check_readable(name, "date", texts, bad, "missing" if found else "refuse", 1)
         words = words_among(texts, bad)
+    spread = spread_of(name, "date", read)
     known = read[~np.isnan(read)]
-    if not len(known):
-        raise ValueError(f"column `{name}` has no date in it; leave it out")
-    missing = len(read) - len(known)
-    parts = tuple(part for part in _PARTS if len(np.unique(round_part(known, part))) > 1)
-    ends = float(known.min()), float(known.max())
-    return Date(name, pattern, *ends, *middle_and_scale(known), parts, missing, enough(missing, len(read)), words)
+    parts = tuple(part for part in _PARTS if np.ptp(round_part(known, part)) > 0)
+    return Date(name, pattern, **spread, parts=parts, words=words)
 
 
 def round_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:

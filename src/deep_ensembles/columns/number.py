@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, enough, missing_words, not_among, words_among
+from deep_ensembles.columns._column import Column, check_readable, words_among
 from deep_ensembles.columns._numerals import count_endless, decimal_mark, numbers, plain_numbers
-from deep_ensembles.columns._spread import middle_and_scale, moderate
-from deep_ensembles.columns._values import flags, floats, is_number, is_text, plain, text
+from deep_ensembles.columns._spread import moderate, spread_of
+from deep_ensembles.columns._values import floats, is_number, is_text, plain, text
 
 READABLE = 0.9
 
@@ -52,36 +52,31 @@ class Number(Column):
     infinite: int = 0
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        return (self.name, f"{self.name} is missing") if self.marked else (self.name,)
+    def value_names(self) -> tuple[str, ...]:
+        return (self.name,)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = plain(values)
-        if is_number(values.type) or pa.types.is_boolean(values.type):
-            return floats(values)
-        if self.decimal == "." and is_text(values.type) and (quick := plain_numbers(values)) is not None:
+        may_be_plain = self.decimal == "." or not is_text(values.type)
+        if may_be_plain and (quick := _plainly_written(values)) is not None:
             return quick
         texts = text(values)
         read, bad = numbers(texts, self.decimal)
-        check_readable(self.name, "number", texts, not_among(texts, bad, self.words), errors, first_row)
+        check_readable(self.name, "number", texts, bad, errors, first_row, self.words)
         return read
 
-    def inputs(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
-        encoded = np.empty((len(read), self.width), np.float32)
-        encoded[:, 0] = moderate(read, self.middle, self.scale, (self.low, self.high))
-        if self.marked:
-            encoded[:, 1] = np.isnan(read)
-        return encoded
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
+        return moderate(read, self.middle, self.scale, (self.low, self.high))
 
-    def beyond(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        outside = (read < self.low) | (read > self.high)
-        return outside if self.missing else outside | np.isnan(read)
+    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return (read < self.low) | (read > self.high)
+
+    def described(self) -> str:
+        return f"number, {self.low:.6g} to {self.high:.6g}{', decimal comma' if self.decimal == ',' else ''}"
 
     def in_words(self) -> str:
-        mark = ", decimal comma" if self.decimal == "," else ""
         special = [*map(repr, self.words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
-        among = f" ({', '.join(special)} among them)" if special else ""
-        return f"number, {self.low:.6g} to {self.high:.6g}{mark}{missing_words(self.missing)}{among}"
+        return super().in_words() + (f" ({', '.join(special)} among them)" if special else "")
 
 
 def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> Number:
@@ -100,38 +95,35 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
     """
     values = plain(values)
     words: tuple[str, ...] = ()
-    if is_number(values.type) or pa.types.is_boolean(values.type):
-        read, decimal = floats(values), "."
-    elif is_text(values.type) and (quick := plain_numbers(values)) is not None:
-        read, decimal = quick, "."
-    else:
+    read, mark = _plainly_written(values), "."
+    if read is None:
         texts = text(values)
-        read, decimal, bad = written(texts, decimal)
-        few = bad.sum() <= (1 - READABLE) * (len(texts) - texts.null_count)
-        check_readable(name, "number", texts, bad, "missing" if few else "refuse", 1)
+        read, mark, bad = written(texts, decimal)
+        check_readable(name, "number", texts, bad, "missing" if _are_few(bad, texts) else "refuse", 1)
         words = words_among(texts, bad)
-    known = read[~np.isnan(read)]
-    if not len(known):
-        raise ValueError(f"column `{name}` has no number in it; leave it out")
-    missing = len(read) - len(known)
-    middle, scale = middle_and_scale(known)
-    marked = enough(missing, len(read))
-    infinite = count_endless(values) if missing > values.null_count else 0
-    ends = float(known.min()), float(known.max())
-    return Number(name, *ends, middle, scale, missing, marked, decimal, words, infinite)
+    spread = spread_of(name, "number", read)
+    infinite = count_endless(values) if spread["missing"] > values.null_count else 0
+    return Number(name, **spread, decimal=mark, words=words, infinite=infinite)
+
+
+def _plainly_written(values: pa.Array) -> NDArray[np.float64] | None:
+    """Values that are numbers already, or that programs wrote as text; else None."""
+    if is_number(values.type) or pa.types.is_boolean(values.type):
+        return floats(values)
+    return plain_numbers(values) if is_text(values.type) else None
 
 
 def written(texts: pa.Array, tie: str = ".") -> tuple[NDArray[np.float64], str, NDArray[np.bool_]]:
     """Numbers in trimmed text, the decimal mark that they are read with, and which texts are none."""
-    read, bad = numbers(texts, ".")
-    with_comma = pc.any(pc.match_substring(texts, ",")).as_py()
-    if not with_comma or decimal_mark(texts, tie) == ".":
-        return read, ".", bad
-    read, bad = numbers(texts, ",")
-    return read, ",", bad
+    mark = decimal_mark(texts, tie) if pc.any(pc.match_substring(texts, ",")).as_py() else "."
+    read, bad = numbers(texts, mark)
+    return read, mark, bad
 
 
-def are_numbers(texts: pa.Array, tie: str = ".") -> bool:
+def are_numbers(texts: pa.Array) -> bool:
     """Whether nearly all texts that are there are numbers."""
-    bad = written(texts, tie)[2]
-    return len(texts) > texts.null_count and bool(bad.sum() <= (1 - READABLE) * flags(texts.is_valid()).sum())
+    return len(texts) > texts.null_count and _are_few(written(texts)[2], texts)
+
+
+def _are_few(bad: NDArray[np.bool_], texts: pa.Array) -> bool:
+    return bool(bad.sum() <= (1 - READABLE) * (len(texts) - texts.null_count))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, enough, missing_words
+from deep_ensembles.columns._column import Column, enough
 from deep_ensembles.columns._values import nulls
 from deep_ensembles.columns._values import text as trimmed
 
@@ -44,11 +44,8 @@ class Text(Column):
     marked: bool = False
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        return (
-            *(f"{self.name} words {place + 1}" for place in range(self.buckets)),
-            *(f"{self.name} is missing",) * self.marked,
-        )
+    def value_names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name} words {place + 1}" for place in range(self.buckets))
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         texts = trimmed(values)
@@ -56,18 +53,14 @@ class Text(Column):
         bags[nulls(texts)] = np.nan
         return bags
 
-    def inputs(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
-        encoded = np.zeros((len(read), self.width), np.float32)
-        encoded[:, : self.buckets] = np.nan_to_num(read)
-        if self.marked:
-            encoded[:, -1] = np.isnan(read[:, 0])
-        return encoded
+    def values(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.nan_to_num(read)
 
-    def beyond(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return np.isnan(read[:, 0]) & (self.missing == 0)
+    def unseen(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
+        return np.zeros(len(read), bool)
 
-    def in_words(self) -> str:
-        return f"text, its words hashed into {self.buckets} inputs{missing_words(self.missing)}"
+    def described(self) -> str:
+        return f"text, its words hashed into {self.buckets} inputs"
 
 
 def text(name: str, values: pa.Array | pa.ChunkedArray) -> Text:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution
+from torch.distributions import Categorical, Distribution, Normal
 
 from deep_ensembles._checks import require
 from deep_ensembles.heads import Delta
@@ -21,7 +21,11 @@ from deep_ensembles.recalibration._base import precise
 from deep_ensembles.scoring import brier, crps, log_score
 
 Vector = NDArray[np.float64]
+Rows: TypeAlias = dict[str, Vector]
+# Facts of rows under the ensemble, under one member and under a constant; empty where it was not asked.
+Sources: TypeAlias = tuple[Rows, Rows, Rows]
 _BATCH_ROWS = 16384
+_WIDTH_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 
 
 class Batch(NamedTuple):
@@ -34,57 +38,52 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Vectors by name, one number per row, of the ensemble and of one member alone.
+    """Vectors by name, one number per row; of widths one per batch, their sum.
 
     Arguments:
-        ensemble, single: what the predictions were worth; `single` is empty where it was not asked.
-        widths, single_widths: the mean width of the central interval at each of `interval_levels`.
+        sources: what predictions of the ensemble, of one member and of a constant were worth.
         n_classes: 0 for numbers.
         n_members: of the ensemble.
     """
 
-    ensemble: dict[str, Vector]
-    single: dict[str, Vector]
-    widths: Vector
-    single_widths: Vector
+    sources: Sources
     n_classes: int
     n_members: int
 
     @property
     def n_rows(self) -> int:
         """How many rows there are."""
-        return len(next(iter(self.ensemble.values())))
+        return len(self.sources[0]["actual"])
 
 
-def collect(batches: Batch | tuple[Any, ...] | Iterable[Any], interval_levels: Sequence[float], coverage: float) -> Facts:
+def width_levels(coverage: float) -> list[float]:
+    """The levels at which the width of intervals is measured."""
+    return sorted({*_WIDTH_LEVELS, coverage})
+
+
+def inside(levels: Any, coverage: float) -> Any:
+    """Which targets, at these levels of their distributions, lie in the central interval."""
+    return (levels >= (1 - coverage) / 2) & (levels <= (1 + coverage) / 2)
+
+
+def collect(batches: Batch | tuple[Any, ...] | Iterable[Any], constant: Distribution | None, coverage: float) -> Facts:
     """The facts of all rows; a prediction is forgotten when its own are known."""
-    parts = []
+    parts: list[Sources] = []
     n_classes = n_members = 0
-    for batch in _small(batches):
-        n_members = batch.prediction.n_members
-        if isinstance(batch.prediction, Mixture) and batch.prediction.is_discrete:
-            n_classes = batch.prediction.probs.shape[-1]
-        parts.append(_of_batch(batch, interval_levels, coverage))
+    for prediction, target, single in _small(batches):
+        n_members = prediction.n_members
+        if isinstance(prediction, Mixture) and prediction.is_discrete:
+            n_classes = prediction.probs.shape[-1]
+        same = None if constant is None else _repeated(constant, len(target), n_classes)
+        ensemble, member, known = (_scored(each, target, coverage) for each in (prediction, single, same))
+        parts.append((ensemble | _told(prediction, target), member, known))
     require(bool(parts), "batches", "at least one row", "none")
-    ensemble, single, wide, narrow = (_joined([part[i] for part in parts]) for i in range(4))
-    means = [np.array([values.mean() for values in each.values()]) for each in (wide, narrow)]
-    return Facts(ensemble, single, means[0], means[1], n_classes, n_members)
-
-
-def _of_batch(batch: Batch, interval_levels: Sequence[float], coverage: float) -> tuple[dict[str, Vector], ...]:
-    """Facts under the ensemble and under one member; widths of intervals under both."""
-    own, target = _in_double(batch.prediction), batch.target
-    other = None if batch.single is None else _in_double(batch.single)
-    if isinstance(own, Mixture) and own.is_discrete:
-        return _of_classes(own, target), {} if other is None else _basic_classes(other, target), {}, {}
-    facts, widths = _basic_numbers(own, target) | _more_numbers(own, target, coverage), _widths(own, interval_levels)
-    if other is None:
-        return facts, {}, widths, {}
-    return facts, _basic_numbers(other, target), widths, _widths(other, interval_levels)
+    first, second, third = (_joined(each) for each in zip(*parts, strict=True))
+    return Facts((first, second, third), n_classes, n_members)
 
 
 def _small(batches: Any) -> Iterator[Batch]:
-    """Batches of bounded size."""
+    """Batches of bounded size, on the CPU in double precision."""
     several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
     for batch in several:
         given = Batch(*batch)
@@ -94,8 +93,8 @@ def _small(batches: Any) -> Iterator[Batch]:
         target = _known_target(given.prediction, given.target) if shape[0] else given.target
         for start in range(0, shape[0], _BATCH_ROWS):
             chosen = slice(start, start + _BATCH_ROWS)
-            single = None if given.single is None else given.single[chosen]
-            yield Batch(given.prediction[chosen], target[chosen], single)
+            single = None if given.single is None else _in_double(given.single[chosen])
+            yield Batch(_in_double(given.prediction[chosen]), target[chosen], single)
 
 
 def _known_target(prediction: Prediction, target: Any) -> Tensor:
@@ -110,31 +109,41 @@ def _in_double(prediction: Prediction) -> Prediction:
     return precise(prediction)
 
 
-def _basic_numbers(prediction: Prediction, target: Tensor) -> dict[str, Vector]:
+def _repeated(constant: Distribution, n_rows: int, n_classes: int) -> Mixture:
+    """The constant prediction of so many rows."""
+    if n_classes:
+        right = isinstance(constant, Categorical) and constant.probs.shape == (n_classes,)
+        require(right, "constant", f"one Categorical of {n_classes} classes", constant)
+        shares: Tensor = constant.probs.detach().cpu().double()  # type: ignore[attr-defined]
+        return Mixture(Categorical(probs=shares.expand(1, n_rows, n_classes)))
+    require(isinstance(constant, Normal) and not constant.batch_shape, "constant", "one Normal for numbers", constant)
+    return _in_double(Mixture(constant.expand((1, n_rows))))  # type: ignore[return-value]
+
+
+def _scored(prediction: Prediction | None, target: Tensor, coverage: float) -> Rows:
+    """What predictions are worth; nothing where there are none."""
+    if prediction is None:
+        return {}
+    if isinstance(prediction, Mixture) and prediction.is_discrete:
+        return _scored_classes(prediction, target)
     found = {
         "mean": prediction.mean,
         "std": prediction.stddev,
+        "distance": (prediction.mean - target).abs(),
         "level": prediction.cdf(target).clamp(0, 1),
         "crps": crps(prediction, target),
     }
     if not isinstance(getattr(prediction, "components", None), Delta):
         found["nll"] = log_score(prediction, target)
+    for level in width_levels(coverage):
+        low, high = (prediction.icdf(torch.tensor((1 + sign * level) / 2)) for sign in (-1, 1))
+        found[f"width {level}"] = (high - low).sum()[None]
+        if level == coverage:
+            found |= {"inside": inside(found["level"], level), "low": low, "high": high}
     return _vectors(found)
 
 
-def _more_numbers(prediction: Prediction, target: Tensor, coverage: float) -> dict[str, Vector]:
-    low, high = (prediction.icdf(torch.tensor((1 + sign * coverage) / 2)) for sign in (-1, 1))
-    parts = {"aleatoric": prediction.aleatoric.sqrt(), "epistemic": prediction.epistemic.clamp_min(0).sqrt()}
-    return _vectors({"actual": target, **parts, "low": low, "high": high})
-
-
-def _widths(prediction: Prediction, levels: Sequence[float]) -> dict[str, Vector]:
-    ends = [[prediction.icdf(torch.tensor((1 + sign * level) / 2)) for sign in (-1, 1)] for level in levels]
-    return _vectors({str(level): high - low for level, (low, high) in zip(levels, ends, strict=True)})
-
-
-def _basic_classes(prediction: Prediction, target: Tensor) -> dict[str, Vector]:
-    assert isinstance(prediction, Mixture)
+def _scored_classes(prediction: Mixture, target: Tensor) -> Rows:
     confidence, predicted = prediction.probs.max(-1)
     named = prediction.probs.argsort(dim=-1, descending=True, stable=True)
     found = {
@@ -148,19 +157,24 @@ def _basic_classes(prediction: Prediction, target: Tensor) -> dict[str, Vector]:
     return _vectors(found)
 
 
-def _of_classes(prediction: Mixture, target: Tensor) -> dict[str, Vector]:
-    truth = prediction.probs.gather(-1, target[:, None])[:, 0]
-    parts = {"entropy": prediction.entropy(), "aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
-    more = {"actual": target, "truth": truth, "disagreement": prediction.disagreement}
-    return _basic_classes(prediction, target) | _vectors(more | parts)
+def _told(prediction: Prediction, target: Tensor) -> Rows:
+    """What else is told of the ensemble's rows."""
+    parts = {"actual": target, "aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
+    if isinstance(prediction, Mixture) and prediction.is_discrete:
+        truth = prediction.probs.gather(-1, target[:, None])[:, 0]
+        parts |= {"truth": truth, "entropy": prediction.entropy(), "disagreement": prediction.disagreement}
+    else:
+        parts |= {name: parts[name].clamp_min(0).sqrt() for name in ("aleatoric", "epistemic")}
+    return _vectors(parts)
 
 
-def _vectors(found: dict[str, Tensor]) -> dict[str, Vector]:
+def _vectors(found: dict[str, Tensor]) -> Rows:
     for name, tensor in found.items():
         refuse(tensor.isnan(), "prediction", f"without NaN (`{name}`)", tensor)
     return {name: tensor.detach().double().numpy() for name, tensor in found.items()}
 
 
-def _joined(parts: list[dict[str, Vector]]) -> dict[str, Vector]:
-    """One vector per name; none where a batch lacks it."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0] if all(name in part for part in parts)}
+def _joined(parts: tuple[Rows, ...]) -> Rows:
+    """One vector per name; none where a batch lacks it. The parts are given up one by one, so as not to be held twice."""
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
@@ -15,9 +14,9 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report._facts import Batch, collect
 from deep_ensembles.report.classes import of_classes
-from deep_ensembles.report.evaluation import Evaluation, Outside
+from deep_ensembles.report.evaluation import Evaluation, Findings, Outside
 from deep_ensembles.report.examples import Columns
-from deep_ensembles.report.numbers import of_numbers, width_levels
+from deep_ensembles.report.numbers import of_numbers
 from deep_ensembles.report.wording import lead_verdict
 
 
@@ -33,7 +32,7 @@ def evaluate(
 ) -> Evaluation:
     """How good predictions of one number or class per row were.
 
-    Batches are asked for one after another and forgotten; of each row about twenty numbers are kept.
+    Batches are asked for one after another and forgotten; of each row a few dozen numbers are kept.
 
     Arguments:
         batches: `(prediction, target)` or `Batch(prediction, target, single)`, one or several; `single` is what one
@@ -53,24 +52,30 @@ def evaluate(
         0.5
     """
     check_number("coverage", coverage, low=0, high=1, above=True, below=True)
-    facts = collect(batches, width_levels(coverage), coverage)
-    told = {str(name): str(value) for name, value in (about or {}).items()}
-    if not facts.n_classes:
-        return _with_lead(of_numbers(facts, constant, coverage, told, columns, outside))
-    named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)]
+    facts = collect(batches, constant, coverage)
+    named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)] if facts.n_classes else []
     require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
-    return _with_lead(of_classes(facts, constant, named, told, columns, outside))
+    found = of_classes(facts, named, columns) if named else of_numbers(facts, coverage, columns)
+    return Evaluation(
+        task="classes" if named else "numbers",
+        n_rows=facts.n_rows,
+        n_members=facts.n_members,
+        coverage=None if named else coverage,
+        about={str(name): str(value) for name, value in (about or {}).items()},
+        labels=tuple(named),
+        outside=outside,
+        **_with_lead(found)._asdict(),
+    )
 
 
-def _with_lead(evaluation: Evaluation) -> Evaluation:
-    """The evaluation with a word on whether predictions are better than a constant; if not, the summary says so too."""
-    for score in evaluation.scores:
+def _with_lead(found: Findings) -> Findings:
+    """The findings with a word on whether predictions are better than a constant; if not, the summary says so too."""
+    for score in found.scores:
         if score.name in ("NLL", "CRPS") and score.lead is not None and score.lead_error is not None:
-            found = lead_verdict(score.name, score.lead, score.lead_error)
-            better = score.lead < -2 * score.lead_error
-            summary = evaluation.summary if better else f"{evaluation.summary} {found}"
-            return replace(evaluation, verdicts={**evaluation.verdicts, "constant": found}, summary=summary)
-    return evaluation
+            said = lead_verdict(score.name, score.lead, score.lead_error)
+            summary = found.summary if score.lead < -2 * score.lead_error else f"{found.summary} {said}"
+            return found._replace(verdicts={**found.verdicts, "constant": said}, summary=summary)
+    return found
 
 
 def beside_targets(

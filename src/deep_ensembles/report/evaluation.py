@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from deep_ensembles.report.scores import Score
 from deep_ensembles.tables import Table
@@ -66,6 +66,18 @@ class Outside:
     rows: int
     share: float
     examples: Sequence[str]
+
+
+class Findings(NamedTuple):
+    """That part of an `Evaluation` which is found out of rows, by the means of numbers or of classes."""
+
+    scores: Sequence[Score]
+    curves: Mapping[str, Curve]
+    stops: Sequence[Stop]
+    uncertain: Sequence[Example]
+    wrong: Sequence[Example]
+    verdicts: Mapping[str, str]
+    summary: str
 
 
 @dataclass(frozen=True)

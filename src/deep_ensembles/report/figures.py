@@ -61,8 +61,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         _draw_layer(axis, layer)
     is_image = any(isinstance(layer, Image) for layer in panel.layers)
     axis.set_title(panel.title, color=_INK, fontsize=9 if is_image else 11)
-    axis.set_xlabel(panel.x_label)
-    axis.set_ylabel(panel.y_label)
+    axis.set(xlabel=panel.x_label, ylabel=panel.y_label)
     if panel.x_limits is not None:
         axis.set_xlim(*panel.x_limits)
     if panel.y_limits is not None:

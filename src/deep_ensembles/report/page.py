@@ -10,7 +10,6 @@ from functools import cached_property
 from html import escape
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -18,18 +17,10 @@ from markupsafe import Markup
 import deep_ensembles
 from deep_ensembles._files import write_atomically
 from deep_ensembles.report.evaluation import Evaluation
-from deep_ensembles.report.listings import (
-    class_listing,
-    confusion_listing,
-    example_listings,
-    outside_listing,
-    terms,
-    trust,
-)
-from deep_ensembles.report.pictures import pictures
-from deep_ensembles.report.scores import Score
+from deep_ensembles.report.listings import class_listing, confusion_listing, example_listings, outside_listing, trust
+from deep_ensembles.report.pictures import Picture, pictures
 from deep_ensembles.report.svg import draw
-from deep_ensembles.report.wording import count, number
+from deep_ensembles.report.wording import count, gain_verdict
 from deep_ensembles.tables import Table
 
 _NOTEBOOK_HEIGHT = 900
@@ -94,108 +85,28 @@ def render(evaluation: Evaluation, title: str) -> str:
         title=title,
         version=deep_ensembles.__version__,
         evaluation=evaluation,
-        **_content(evaluation),
+        count=count,
+        headline=_headline(evaluation),
+        trust=trust(evaluation),
+        figures=[(each, _drawn(each)) for each in pictures(evaluation)],
+        classes=[confusion_listing(evaluation), class_listing(evaluation)] if evaluation.task == "classes" else [],
+        examples=example_listings(evaluation),
+        outside=outside_listing(evaluation.outside or ()),
     )
 
 
-def _content(evaluation: Evaluation) -> dict[str, Any]:
-    classes = None
-    if evaluation.task == "classes":
-        each, caption = class_listing(evaluation)
-        classes = {"each": each, "caption": caption, "confusions": confusion_listing(evaluation)}
-    listings, reading = example_listings(evaluation)
-    return {
-        "rows": count(evaluation.n_rows),
-        "about": _about(evaluation),
-        "headline": _headline(evaluation),
-        "has_single": any(score.single is not None for score in evaluation.scores),
-        "has_constant": any(score.constant is not None for score in evaluation.scores),
-        "scores": [_line(evaluation, score) for score in evaluation.scores],
-        "trust": trust(evaluation),
-        "figures": [
-            {
-                "key": each.key,
-                "title": each.title,
-                "svg": Markup(draw(each.panel, each.title, f"{each.reading} {each.verdict}".strip())),
-                "reading": each.reading,
-                "verdict": each.verdict,
-            }
-            for each in pictures(evaluation)
-        ],
-        "classes": classes,
-        "listings": listings,
-        "rows_reading": reading,
-        "outside": outside_listing(evaluation.outside or ()),
-        "terms": terms(evaluation),
-    }
-
-
-def _about(evaluation: Evaluation) -> list[tuple[str, str]]:
-    kind = f"{len(evaluation.labels)} classes" if evaluation.task == "classes" else "a number"
-    own = [("Rows", count(evaluation.n_rows)), ("Members", count(evaluation.n_members)), ("Predicts", kind)]
-    return [*evaluation.about.items(), *own]
+def _drawn(picture: Picture) -> Markup:
+    return Markup(draw(picture.panel, picture.title, f"{picture.reading} {picture.verdict}".strip()))
 
 
 def _headline(evaluation: Evaluation) -> list[str]:
-    keys = ["constant", "reliability", "accuracy", "error"]
-    if evaluation.task == "numbers":
-        keys = ["constant", "calibration", "error"]
+    keys = ["constant", "calibration", "reliability", "accuracy", "error"]
     keys += ["parts"] if evaluation.n_members > 1 else []
     found = [evaluation.verdicts[key] for key in keys if key in evaluation.verdicts]
-    for name in ("NLL", "CRPS"):
-        score = next((each for each in evaluation.scores if each.name == name), None)
-        if score is not None and score.gain is not None and score.gain_error is not None:
-            return [*found, _gain(score)]
+    for score in evaluation.scores:
+        if score.name in ("NLL", "CRPS") and score.gain is not None and score.gain_error is not None:
+            return [*found, gain_verdict(score.name, score.gain, score.gain_error)]
     return found
-
-
-def _gain(score: Score) -> str:
-    assert score.gain is not None
-    assert score.gain_error is not None
-    way = "lower" if score.gain < 0 else "higher"
-    judged = "no difference beyond chance"
-    if abs(score.gain) > 2 * score.gain_error:
-        judged = "the ensemble is better" if score.gain < 0 else "the ensemble is worse"
-    return (
-        f"The ensemble's {score.name} is {number(abs(score.gain), 3)} {way} than that of one member "
-        f"(± {number(score.gain_error, 2)}): {judged}."
-    )
-
-
-def _line(evaluation: Evaluation, score: Score) -> dict[str, Any]:
-    """A line of the table of scores."""
-    heads = {"Ensemble": score.ensemble, "One member": score.single, "Constant": score.constant}
-    present = {"One member": any(each.single is not None for each in evaluation.scores)}
-    present["Constant"] = any(each.constant is not None for each in evaluation.scores)
-    best = _best(score)
-    cells = [
-        {"head": head, "value": value, "text": score.text(value), "best": value is not None and value == best}
-        for head, value in heads.items()
-        if present.get(head, True)
-    ]
-    if present["One member"]:
-        cells.append({"head": "Ensemble − member", "value": score.gain, "text": _difference(score), "best": False})
-    cells.append({"head": "Better", "value": None, "text": score.aim, "best": False})
-    return {"name": score.name, "meaning": score.meaning, "cells": cells}
-
-
-def _best(score: Score) -> float | None:
-    values = [each for each in (score.ensemble, score.single, score.constant) if each is not None]
-    if len(values) < 2 or score.name.endswith("width"):
-        return None
-    if isinstance(score.better, float):
-        aim = score.better
-        return min(values, key=lambda each: abs(each - aim))
-    return min(values) if score.better == "lower" else max(values)
-
-
-def _difference(score: Score) -> str:
-    if score.gain is None:
-        return "–"
-    factor, unit = (100, " points") if score.share else (1, "")
-    sign = "+" if score.gain > 0 else ""
-    error = "" if score.gain_error is None else f" ± {number(factor * score.gain_error, 2)}"
-    return f"{sign}{number(factor * score.gain, 3)}{error}{unit}"
 
 
 def _hash(text: str) -> str:

@@ -113,6 +113,20 @@ def lead_verdict(name: str, lead: float, error: float) -> str:
     return f"It is no better than a constant prediction, by these rows: {change}."
 
 
+def gain_verdict(name: str, gain: float, error: float) -> str:
+    """Whether an ensemble is better than one member.
+
+    Example:
+        >>> gain_verdict("NLL", -0.5, 0.1)
+        "The ensemble's NLL is 0.500 lower than that of one member (± 0.10): the ensemble is better."
+    """
+    judged = "no difference beyond chance"
+    if abs(gain) > 2 * error:
+        judged = f"the ensemble is {'better' if gain < 0 else 'worse'}"
+    change = f"{number(abs(gain), 3)} {'lower' if gain < 0 else 'higher'}"
+    return f"The ensemble's {name} is {change} than that of one member (± {number(error, 2)}): {judged}."
+
+
 def coverage_verdict(wanted: float, observed: float, n_rows: int) -> str:
     """Whether intervals hold as many cases as they should, beyond what chance explains.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,17 +85,10 @@ def _without_blank_lines(text: str) -> tuple[str, int]:
 
 def decode(raw: bytes) -> str:
     """Text from UTF-8 if it can be, else from Windows-1252, else from Latin-1."""
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return _eight_bit(raw)
-
-
-def _eight_bit(raw: bytes) -> str:
-    try:
-        return raw.decode("cp1252")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
+    for encoding in ("utf-8", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            return raw.decode(encoding)
+    return raw.decode("latin-1")
 
 
 def open_bytes(path: Path, compression: str | None) -> pa.NativeFile:
@@ -111,11 +105,10 @@ def open_text(path: Path, head: Head) -> pa.NativeFile:
 def _encoding(path: Path, raw: bytes) -> str:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-16"
-    zeros = raw[:4096].count(0)
-    if not zeros:
+    even, odd, half = raw[:4096:2].count(0), raw[1:4096:2].count(0), len(raw[:4096:2])
+    if even == odd == 0:
         return "utf-8"
-    even, odd = raw[:4096:2].count(0), raw[1:4096:2].count(0)
-    if max(even, odd) > 0.4 * len(raw[:4096:2]) and min(even, odd) < 0.05 * len(raw[:4096:2]) + 1:
+    if max(even, odd) > 0.4 * half and min(even, odd) < 0.05 * half + 1:
         return "utf-16-be" if even > odd else "utf-16-le"
     raise TableError(f"{path} is not text: its first bytes hold zeros; export it as CSV or Parquet")
 
@@ -133,14 +126,11 @@ def _separator(text: str, whole: bool, usual: str) -> str:
 
 def _rows(text: str, separator: str, whole: bool) -> Iterator[list[str]]:
     """Rows that are not blank; the last one only where the text ends with it."""
-    last: list[str] | None = None
-    try:
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
             if any(row):
-                if last is not None:
-                    yield last
-                last = row
-    except csv.Error:
-        pass
-    if last is not None and whole:
-        yield last
+                yield from rows
+                rows = [row]
+    if whole:
+        yield from rows

@@ -134,10 +134,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _is_part(name: str) -> bool:
-    stem = name.lower()
-    for ending in _PACKED:
-        stem = stem.removesuffix(ending)
-    return not name.startswith((".", "_")) and stem.endswith(_ENDINGS)
+    endings = (*_ENDINGS, *(ending + packed for ending in _ENDINGS for packed in _PACKED))
+    return not name.startswith((".", "_")) and name.lower().endswith(endings)
 
 
 def _open(path: Path) -> TextFile | ParquetFile:
@@ -150,8 +148,7 @@ def _open(path: Path) -> TextFile | ParquetFile:
 
 
 def _check_same(first: TextFile | ParquetFile, other: TextFile | ParquetFile) -> None:
-    lacking, more = sorted(set(first.names) - set(other.names)), sorted(set(other.names) - set(first.names))
-    if lacking:
+    if lacking := sorted(set(first.names) - set(other.names)):
         raise TableError(f"{other.path} has no column `{lacking[0]}`, which {first.path.name} has; parts must be alike")
-    if more:
+    if more := sorted(set(other.names) - set(first.names)):
         raise TableError(f"{other.path} has a column `{more[0]}`, which {first.path.name} lacks; parts must be alike")

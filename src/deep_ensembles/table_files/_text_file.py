@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv as python_csv
 import io
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,17 +26,14 @@ class TextFile:
         head: how it is written.
         names: of its columns, made different.
         notes: what is worth saying of it.
+        n_rows: not known without reading.
     """
 
     path: Path
     head: Head
     names: tuple[str, ...]
     notes: list[str] = field(default_factory=list)
-
-    @property
-    def n_rows(self) -> int | None:
-        """Not known without reading."""
-        return None
+    n_rows: int | None = None
 
     def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of some columns."""
@@ -114,13 +112,11 @@ def _uneven(file: TextFile, reason: str) -> TableError:
     with open_text(file.path, file.head) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
         rows = python_csv.reader(lines, delimiter=file.head.separator)
-        try:
+        with suppress(python_csv.Error):
             for row in rows:
                 if row and len(row) != wanted and rows.line_num > file.head.skipped:
                     cure = f"quote values that contain {file.head.separator!r}, or mend the line"
                     there = f"{file.path}, line {rows.line_num}"
                     return TableError(f"{there}: {len(row)} value{'s' * (len(row) != 1)} for {wanted} columns; {cure}")
-        except python_csv.Error:
-            pass
     first = reason.splitlines()[0][:200]
     return TableError(f"{file.path} cannot be read as a table ({first}); is a quotation mark left open?")

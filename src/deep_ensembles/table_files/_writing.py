@@ -22,23 +22,17 @@ class TableWriter:
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path, self._stack = path, stack
         self._writer: Any = None
-        self._schema: pa.Schema | None = None
+        self._schema = pa.schema([])
         self.n_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
         if self._writer is None:
-            self._writer, self._schema = (
-                self._stack.enter_context(_begin(self._path, batch.schema, self._stack)),
-                batch.schema,
-            )
-        self._writer.write_batch(_alike(batch, self._schema))
+            self._writer = self._stack.enter_context(_begin(self._path, batch.schema, self._stack))
+            self._schema = batch.schema
+        columns = [_cast(batch.column(each.name), each) for each in self._schema]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self.n_rows += batch.num_rows
-
-
-def _alike(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [_cast(batch.column(each.name), each) for each in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _cast(values: pa.Array, wanted: pa.Field) -> pa.Array:

@@ -60,12 +60,9 @@ class Schema:
         """Raise unless all columns are among the names."""
         found = set(names)
         if lacking := [name for name in self.names if name not in found]:
-            shown = ", ".join(f"`{name}`" for name in lacking[:20]) + (
-                f" and {len(lacking) - 20} more" if lacking[20:] else ""
-            )
-            raise TableError(
-                f"the table lacks the column{'s' * (len(lacking) > 1)} {shown}, which the model was trained with"
-            )
+            more = f" and {len(lacking) - 20} more" if lacking[20:] else ""
+            shown = f"{'s' * (len(lacking) > 1)} {', '.join(f'`{name}`' for name in lacking[:20])}{more}"
+            raise TableError(f"the table lacks the column{shown}, which the model was trained with")
 
     def encode(self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs of rows; columns are found by name, in any order, and others are ignored.
@@ -78,45 +75,41 @@ class Schema:
         Shape:
             `[row, input]`
         """
-        return self.encode_with_outside(rows, errors, first_row, outside=False)[0]
+        return self.encode_with_outside(rows, errors, first_row)[0]
 
     def encode_with_outside(
-        self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1, *, outside: bool = True
+        self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Inputs of rows, and which values lie outside what training saw; arguments as for `encode`.
 
         Shape:
-            `[row, input]` and `[row, column]`, the latter with no columns unless `outside`
+            `[row, input]` and `[row, column]`
         """
         self.check(rows.schema.names)
         places = [0, *accumulate(column.width for column in self.columns)]
         inputs = np.empty((rows.num_rows, places[-1]), np.float32)
-        beyond = np.zeros((rows.num_rows, len(self.columns) if outside else 0), bool)
+        beyond = np.empty((rows.num_rows, len(self.columns)), bool)
         for index, column in enumerate(self.columns):
             read = column.read(rows.column(column.name), errors, first_row)
             inputs[:, places[index] : places[index + 1]] = column.inputs(read)
-            if outside:
-                beyond[:, index] = column.beyond(read)
+            beyond[:, index] = column.beyond(read)
         return inputs, beyond
 
     def table(self) -> Table:
         """What was understood of each column, to print."""
-        kept = [[column.name, column.in_words()] for column in self.columns]
-        left_out = [[name, f"left out: {reason}"] for name, reason in self.dropped]
-        kept, left_out = (
-            [*each[:_SHOWN], ["…", f"{len(each) - _SHOWN} more"]] if len(each) > _SHOWN + 1 else each
-            for each in (kept, left_out)
-        )
+        kept = _shown([[column.name, column.in_words()] for column in self.columns])
+        left_out = _shown([[name, f"left out: {reason}"] for name, reason in self.dropped])
         note = f"{len(self.columns)} columns make {len(self.input_names)} inputs"
         note += f"; left out: {len(self.dropped)}" if self.dropped else ""
-        return Table("Columns", ["column", "understood as"], [*kept, *left_out], note, words=["understood as"])
+        return Table("Columns", ["column", "understood as"], kept + left_out, note, words=["understood as"])
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, from which `schema_from` makes an equal schema."""
-        return {
-            "columns": [column_data(column) for column in self.columns],
-            "dropped": [list(each) for each in self.dropped],
-        }
+        return {"columns": list(map(column_data, self.columns)), "dropped": list(map(list, self.dropped))}
+
+
+def _shown(lines: list[list[str]]) -> list[list[str]]:
+    return [*lines[:_SHOWN], ["…", f"{len(lines) - _SHOWN} more"]] if len(lines) > _SHOWN + 1 else lines
 
 
 def schema_from(data: Mapping[str, Any]) -> Schema:
@@ -146,12 +139,15 @@ def understand(
         >>> print(understand(pa.table({"age": ["7", "9"], "pet": ["cat", "dog"]}), "pet").columns[0].in_words())
         number, 7 to 9
     """
-    kinds = dict(kinds or {})
+    kinds = kinds or {}
     _check_asked(table.column_names, target, drop, kinds)
     names = [name for name in table.column_names if name != target]
 
     def fitted(name: str) -> Column | str:
-        kind, reason, values = _kind(name, table[name], drop, kinds, decimal)
+        if name in drop:
+            return "as asked"
+        values = plain(table[name])
+        kind, reason, values = (kinds[name], "as asked", values) if name in kinds else judged(name, values, decimal)
         if kind == DROP:
             return reason
         return number(name, values, decimal) if kind == "number" else FITS[kind](name, values)
@@ -166,17 +162,8 @@ def understand(
     return Schema(columns, dropped)
 
 
-def _kind(
-    name: str, values: pa.ChunkedArray, drop: Sequence[str], kinds: Mapping[str, str], decimal: str
-) -> tuple[str, str, pa.Array]:
-    if name in drop:
-        return DROP, "as asked", values
-    values = plain(values)
-    return (kinds[name], "as asked", values) if name in kinds else judged(name, values, decimal)
-
-
 def _check_asked(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
-    asked = [*([target] if target is not None else []), *drop, *kinds]
+    asked = [*drop, *kinds] if target is None else [target, *drop, *kinds]
     if unknown := [name for name in asked if name not in set(names)]:
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise TableError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}; it has {shown}")

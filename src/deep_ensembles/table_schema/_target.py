@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -111,13 +111,18 @@ def understand_target(
     read, mark, complaint = _as_numbers(name, values, decimal)
     if task == REGRESSION and complaint:
         raise complaint
+    reason = f"{task}, as asked"
     if task is None:
         task, reason = _task_of(name, values, read, complaint)
-    else:
-        reason = f"{task}, as asked"
-    if task == REGRESSION:
-        return _regression(name, read, mark, reason)
-    return _classification(name, values, read, mark, reason)
+    classes = () if task == REGRESSION else _classes(name, values, read)
+    target = Target(name, task, classes, mark, reason)
+    found = target.read(values) if classes else read
+    kept = ~np.isnan(found)
+    if classes:
+        codes = found[kept].astype(np.int64)
+        return replace(target, notes=(*_left_out(kept), *_lonely(target, codes))), codes, kept
+    _check_varied(name, found[kept])
+    return replace(target, notes=_left_out(kept)), found[kept], kept
 
 
 def _numbers(name: str, decimal: str) -> Number:
@@ -155,52 +160,39 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], complaint: 
             raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
         return CLASSIFICATION, f"`{name}` is text with {len(different)} different values: classification"
     known = read[~np.isnan(read)]
-    distinct = len(np.unique(known))
-    if not (known == np.floor(known)).all():
-        return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
-    if distinct <= 2 or (distinct <= FEW_CLASSES and len(known) >= ROWS_PER_CLASS * distinct):
+    distinct, whole = len(np.unique(known)), (known == np.floor(known)).all()
+    if whole and (distinct <= 2 or (distinct <= FEW_CLASSES and len(known) >= ROWS_PER_CLASS * distinct)):
         return CLASSIFICATION, f"`{name}` has only {distinct} different whole numbers: classification"
     return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
 
 
-def _regression(
-    name: str, read: NDArray[np.float64], mark: str, reason: str
-) -> tuple[Target, NDArray[np.float64], NDArray[np.bool_]]:
-    kept = ~np.isnan(read)
-    known = read[kept]
+def _check_varied(name: str, known: NDArray[np.float64]) -> None:
     if not len(known):
         raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
     if known.min() == known.max():
         raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
-    return Target(name, REGRESSION, (), mark, reason, _left_out(kept)), known, kept
 
 
-def _classification(
-    name: str, values: pa.Array, read: NDArray[np.float64], mark: str, reason: str
-) -> tuple[Target, NDArray[np.int64], NDArray[np.bool_]]:
-    classes = _classes(values, read)
+def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:
+    texts, known = text(values), np.unique(read[~np.isnan(read)])
+    all_numbers = not np.isnan(read[~nulls(texts)]).any() and not is_padded(texts)
+    classes: tuple[Label, ...] = tuple(sorted(texts.drop_null().unique().to_pylist()))
+    if pa.types.is_boolean(values.type):
+        classes = tuple(each == "true" for each in classes)
+    elif len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:
+        classes = tuple(int(each) for each in known)
     if len(classes) < 2:
         raise TableError(f"`{name}` needs at least two classes, got {', '.join(map(repr, classes)) or 'no value'} only")
-    target = Target(name, CLASSIFICATION, classes, mark, reason)
-    codes = target.read(values)
-    kept = ~np.isnan(codes)
-    known = codes[kept].astype(np.int64)
-    if len(classes) > _MOST_CLASSES or len(classes) > max(FEW_CLASSES, len(known) / 2):
-        raise TableError(f"`{name}` has {len(classes)} classes in {len(known)} rows; is it the column to predict?")
-    single = [str(classes[code]) for code in np.flatnonzero(np.bincount(known, minlength=len(classes)) == 1)]
-    lonely = (f"only one row of `{name}` is {', '.join(single[:5])}{', …' * (len(single) > 5)}",) if single else ()
-    return Target(name, CLASSIFICATION, classes, mark, reason, (*_left_out(kept), *lonely)), known, kept
+    return classes
 
 
-def _classes(values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:
-    if pa.types.is_boolean(values.type):
-        return tuple(bool(each) for each in sorted(set(values.drop_null().to_pylist())))
-    texts = text(values)
-    known = read[~np.isnan(read)]
-    all_numbers = len(known) == len(texts) - texts.null_count and not is_padded(texts)
-    if len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:
-        return tuple(int(each) for each in np.unique(known))
-    return tuple(sorted(texts.drop_null().unique().to_pylist()))
+def _lonely(target: Target, codes: NDArray[np.int64]) -> tuple[str, ...]:
+    """A note on classes of one row; far too many classes are refused."""
+    name, n_classes = target.name, len(target.classes)
+    if n_classes > _MOST_CLASSES or n_classes > max(FEW_CLASSES, len(codes) / 2):
+        raise TableError(f"`{name}` has {n_classes} classes in {len(codes)} rows; is it the column to predict?")
+    single = [str(target.classes[code]) for code in np.flatnonzero(np.bincount(codes, minlength=n_classes) == 1)]
+    return (f"only one row of `{name}` is {', '.join(single[:5])}{', …' * (len(single) > 5)}",) if single else ()
 
 
 def _left_out(kept: NDArray[np.bool_]) -> tuple[str, ...]:
