@@ -660,6 +660,28 @@ def test_a_messy_file_goes_all_the_way(tmp_path: Path) -> None:
     assert "Preis" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("cells", "options", "words"),
+    [
+        ({"w": "-1"}, ["--weights", "w"], "`w` is -1 in row 31"),
+        ({"w": ""}, ["--weights", "w"], "`w` is missing in row 31"),
+        ({"w": "heavy"}, ["--weights", "w"], "`w` is missing in row 31"),
+        ({"day": ""}, ["--time", "day"], "`day` is missing in row 31"),
+    ],
+)
+def test_rows_in_messages_are_those_of_the_file(
+    tmp_path: Path, cells: dict[str, str], options: list[str], words: str
+) -> None:
+    rows = [{"x": f"{i}.5", "w": "1", "day": f"2020-01-{i % 28 + 1:02d}", "y": f"{i * 1.5}"} for i in range(60)]
+    for i in range(10):  # without a target, and nothing that is said of them matters
+        rows[i] |= {"y": "", "w": "none", "day": "some day"}
+    rows[30] |= cells
+    text = "\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)])
+    data = table_with(tmp_path, text.encode())
+    told = refused("fit", data, "--target", "y", *options, *QUICK, "--out", tmp_path / "m")
+    assert words in told
+
+
 def test_columns_whose_names_have_commas(tmp_path: Path) -> None:
     r = np.random.default_rng(0)
     names = ["y", "size, m²", "rooms", "owner, first"]

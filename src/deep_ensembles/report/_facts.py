@@ -136,7 +136,7 @@ def _scored(prediction: Prediction | None, target: Tensor, coverage: float) -> R
     if not isinstance(getattr(prediction, "components", None), Delta):
         found["nll"] = log_score(prediction, target)
     for level in width_levels(coverage):
-        low, high = (prediction.icdf(torch.tensor((1 + sign * level) / 2)) for sign in (-1, 1))
+        low, high = (prediction.icdf(torch.tensor((1 + sign * level) / 2, dtype=torch.float64)) for sign in (-1, 1))
         found[f"width {level}"] = (high - low).sum()[None]
         if level == coverage:
             found |= {"inside": inside(found["level"], level), "low": low, "high": high}

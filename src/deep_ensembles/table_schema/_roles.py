@@ -5,24 +5,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa
+from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import date, number
 from deep_ensembles.columns._values import is_date, is_text, plain, text
 from deep_ensembles.columns.number import are_numbers
 from deep_ensembles.table_files import TableError
 
 
-def read_weights(name: str, values: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+def read_weights(
+    name: str, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
     """Weights of rows: numbers ≥ 0, none missing, not all 0.
+
+    Arguments:
+        rows: the numbers of those that count, from 0; all by default.
 
     Example:
         >>> read_weights("w", pa.array(["1", "0.5"])).tolist()
         [1.0, 0.5]
     """
-    weights = _complete(name, "weight", number(name, values).read(plain(values)))
+    known, rows = _of_rows(values, rows)
+    weights = _complete(name, "weight", number(name, known).read(known), rows)
     if (weights < 0).any():
         place = int(np.argmax(weights < 0))
-        raise TableError(f"weights must be ≥ 0, but `{name}` is {weights[place]:g} in row {place + 1}")
+        raise TableError(f"weights must be ≥ 0, but `{name}` is {weights[place]:g} in row {rows[place] + 1}")
     if not weights.any():
         raise TableError(f"weights must not all be 0, but those of `{name}` are")
     return weights
@@ -41,20 +47,35 @@ def read_groups(name: str, values: pa.Array | pa.ChunkedArray) -> NDArray[np.int
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def read_times(name: str, values: pa.Array | pa.ChunkedArray) -> NDArray[np.float64]:
+def read_times(name: str, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
     """Numbers, or dates in seconds since 1970, by which rows can be put in order; none missing.
+
+    Arguments:
+        rows: the numbers of those that count, from 0; all by default.
 
     Example:
         >>> read_times("day", pa.array(["1970-01-02", "1970-01-01"])).tolist()
         [86400.0, 0.0]
     """
-    values = plain(values)
-    dated = is_date(values.type) or (is_text(values.type) and not are_numbers(text(values)))
-    column = date(name, values) if dated else number(name, values)
-    return _complete(name, "time", column.read(values))
+    known, rows = _of_rows(values, rows)
+    dated = is_date(known.type) or (is_text(known.type) and not are_numbers(text(known)))
+    column = date(name, known) if dated else number(name, known)
+    return _complete(name, "time", column.read(known), rows)
 
 
-def _complete(name: str, what: str, read: NDArray[np.float64]) -> NDArray[np.float64]:
-    if np.isnan(read).any():
-        raise TableError(f"every row needs a {what}, but `{name}` is missing in row {int(np.argmax(np.isnan(read))) + 1}")
-    return read
+def _of_rows(values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The column with other rows' values made missing, so that messages count the rows of the whole table; and the rows."""
+    whole = plain(values)
+    if rows is None:
+        return whole, np.arange(len(whole))
+    counts = np.zeros(len(whole), dtype=bool)
+    counts[rows] = True
+    return pc.if_else(pa.array(counts), whole, pa.scalar(None, whole.type)), rows
+
+
+def _complete(name: str, what: str, read: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    own = read[rows]
+    if np.isnan(own).any():
+        row = rows[int(np.argmax(np.isnan(own)))] + 1
+        raise TableError(f"every row needs a {what}, but `{name}` is missing in row {row}")
+    return own

@@ -56,17 +56,17 @@ def read_data(data: Any, settings: TableSettings, say: Say) -> TableData:
     """Read a table whole, and say what its target is and which rows are left out."""
     files = open_table(data)
     _check_columns(files.names, settings)
-    table = files.read()
+    whole = files.read()
     for note in files.notes:
         say(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
-    target, y, kept = understand_target(settings.target, table[settings.target], settings.task, decimal)
-    table = table.filter(pa.array(kept))
+    target, y, kept = understand_target(settings.target, whole[settings.target], settings.task, decimal)
+    table = whole.filter(pa.array(kept))
     say(target.reason)
     for note in target.notes:
         say(f"note: {note}")
     rows = np.flatnonzero(kept)
-    weights = None if settings.weights is None else read_weights(settings.weights, table[settings.weights])
+    weights = None if settings.weights is None else read_weights(settings.weights, whole[settings.weights], rows)
     if weights is not None and not weights.all():
         counted = weights > 0
         say(f"note: {(~counted).sum()} rows of weight 0 are left out")
@@ -74,7 +74,7 @@ def read_data(data: Any, settings: TableSettings, say: Say) -> TableData:
     if len(y) < LEAST_ROWS:
         raise TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
     groups = None if settings.group is None else read_groups(settings.group, table[settings.group])
-    times = None if settings.time is None else read_times(settings.time, table[settings.time])
+    times = None if settings.time is None else read_times(settings.time, whole[settings.time], rows)
     return TableData(table, target, y, rows, weights, groups, times, decimal)
 
 
