@@ -125,7 +125,8 @@ def test_every_option_of_fit_reaches_the_settings(folder: Path, tmp_path: Path) 
     )
     table = with_column(with_column(houses(), "size2", np.arange(200) % 3 + 1), "number2", np.arange(200) % 20)
     data = write(table, tmp_path / "t.csv")
-    done("fit", data, "--target", "price", *options, "--out", tmp_path / "m", "--report", tmp_path / "r.html")
+    said = done("fit", data, "--target", "price", *options, "--out", tmp_path / "m", "--report", tmp_path / "r.html").stdout
+    assert "note: rows count in training as `size2` says, in scores each counts once" in said
     settings = load(tmp_path / "m").facts["settings"]
     wanted = {"task": "regression", "kinds": {"owner": "category", "yard": "drop"}, "weights": "size2", "group": "number2",
               "holdout": 0.3, "epsilon": 0.01, "recalibration": "conformal", "members": 2, "max_epochs": 1,

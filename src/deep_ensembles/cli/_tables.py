@@ -23,7 +23,7 @@ Target = Annotated[str | None, typer.Option(help="The column to predict; needed 
 Task = Annotated[str | None, typer.Option(help="regression or classification; found out by default.")]
 Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between; quote names with one.")]
 Kinds = Annotated[str | None, typer.Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
-Weights = Annotated[str | None, typer.Option(help="A column, no input, of weights of rows.")]
+Weights = Annotated[str | None, typer.Option(help="A column, no input, of what rows count in training.")]
 Group = Annotated[str | None, typer.Option(help="A column, no input; rows of a group are held out together.")]
 Time = Annotated[
     str | None, typer.Option(help="A column; the latest rows are held out. It is an input too, unless dropped.")

@@ -67,6 +67,8 @@ def read_data(data: Any, settings: TableSettings, say: Say) -> TableData:
         say(f"note: {note}")
     rows = np.flatnonzero(kept)
     weights = None if settings.weights is None else read_weights(settings.weights, whole[settings.weights], rows)
+    if weights is not None:
+        say(f"note: rows count in training as `{settings.weights}` says, in scores each counts once")
     if weights is not None and not weights.all():
         counted = weights > 0
         say(f"note: {(~counted).sum()} rows of weight 0 are left out")
