@@ -10,14 +10,14 @@ from deep_ensembles.experiments._experiment import Experiment
 
 SETTINGS = {
     "smoke": {"members": 2, "epochs": 1, "rows": 300, "learning_rate": 0.001, "width": 0.0625},
-    "laptop": {"members": 5, "epochs": 4, "learning_rate": 0.002, "width": 0.125},
+    "laptop": {"members": 5, "epochs": 8, "learning_rate": 0.002, "width": 0.125},
     "paper": {"members": 15, "epochs": 60, "learning_rate": 0.001, "width": 1.0},
 }
 
 EXPERIMENT = Experiment(
     name="svhn_ensemble_size",
     makes="Figure 2 (b): SVHN against ensemble size, VGG-style network",
-    takes={"smoke": "a minute", "laptop": "25 minutes", "paper": "days without a GPU"},
+    takes={"smoke": "a minute", "laptop": "30 minutes", "paper": "days without a GPU"},
     datasets=("svhn",),
     methods=METHODS,
     networks=("vgg",),
