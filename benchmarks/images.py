@@ -20,7 +20,7 @@ def wide_adversarial() -> list[Line]:
     """5 members of 3 × 200 units with batch norm, fast gradient sign, 40 steps of 100 rows with 784 inputs."""
     X, y = classification(4000, 784, 10)
     network = partial(mlp, 784, 10, (200, 200, 200), batch_norm=True)
-    settings = {"n_members": 5, "max_epochs": 3, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
+    settings = {"n_members": 5, "max_epochs": 1, "batch_size": 100, "learning_rate": 0.001, "standardize_inputs": False}
 
     def ours() -> None:
         fit_ensemble(network, X, y, perturbation=FastGradientSign(0.01), random_state=0, **settings)
@@ -30,7 +30,7 @@ def wide_adversarial() -> list[Line]:
         x, classes = torch.from_numpy(X), torch.from_numpy(y)
         loss = adversarial(cross_entropy, 0.01 * (x.amax(0) - x.amin(0)))
         for _ in range(5):
-            train(batch_norm_network(784, 10), x, classes, loss, epochs=1, learning_rate=0.001)
+            train(batch_norm_network(784, 10), x, classes, loss, settings["max_epochs"], settings["learning_rate"])
 
     with _two_threads():
         return [speedup("wide_adversarial", side_by_side(ours, plain, repeats=7), wanted=1.5)]
@@ -50,7 +50,7 @@ def vgg_step() -> list[Line]:
         torch.manual_seed(0)
         x, classes = torch.from_numpy(X), torch.from_numpy(y)
         for _ in range(2):
-            train(network(), x, classes, cross_entropy, epochs=3, learning_rate=0.001)
+            train(network(), x, classes, cross_entropy, settings["max_epochs"], settings["learning_rate"])
 
     with _two_threads():
         return [speedup("vgg_step", side_by_side(ours, plain, repeats=7), wanted=1.0)]
