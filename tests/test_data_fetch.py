@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from _processes import started
+from _processes import shown_by, started
 from _published import Server, serving, split_files, write_song_archive
 from typer.testing import CliRunner
 
@@ -176,18 +174,7 @@ def test_a_bar_on_a_terminal_and_silence_elsewhere(terminal: bool, server: Serve
         "originals = [replace(each, url=f'{sys.argv[1]}/{each.file}') for each in yacht.originals];"
         "fetch(replace(yacht, originals=tuple(originals)), Path(sys.argv[2]), retries=0)"
     )
-    reader, writer = pty.openpty() if terminal else os.pipe()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    shown = b""
-    with started([sys.executable, "-c", code, server.address, str(tmp_path)], stderr=writer, env=environment) as process:
-        os.close(writer)
-        try:
-            while chunk := os.read(reader, 65536):
-                shown += chunk
-        except OSError:  # a closed terminal
-            pass
-        os.close(reader)
-        assert process.wait() == 0
-    assert (b"yacht 44/44 index_test_19.txt" in shown) == terminal
+    shown = shown_by([sys.executable, "-c", code, server.address, str(tmp_path)], terminal)
+    assert ("yacht 44/44 index_test_19.txt" in shown) == terminal
     assert terminal or not shown
     assert uci("yacht", tmp_path).name == "yacht"

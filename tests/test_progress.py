@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
 import sys
 
 import pytest
+from _processes import shown_by
 
 SCRIPT = """
 import numpy as np
@@ -18,19 +16,7 @@ DeepEnsembleRegressor(n_members=3, max_epochs=4, verbose={verbose}, random_state
 
 
 def stderr_of(verbose: int, terminal: bool) -> str:
-    reader, writer = pty.openpty() if terminal else os.pipe()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    command = [sys.executable, "-c", SCRIPT.format(verbose=verbose)]
-    subprocess.run(command, stderr=writer, stdout=subprocess.DEVNULL, env=environment, check=True)
-    os.close(writer)
-    output = b""
-    try:
-        while chunk := os.read(reader, 65536):
-            output += chunk
-    except OSError:  # a closed terminal
-        pass
-    os.close(reader)
-    return output.decode()
+    return shown_by([sys.executable, "-c", SCRIPT.format(verbose=verbose)], terminal)
 
 
 def test_a_bar_on_a_terminal() -> None:
