@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 
-# Read by OpenMP and MKL when torch is loaded, and inherited by subprocesses.
-os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-
 import torch
 
 from benchmarks.hundred_runs import concrete_splits, hundred_runs
@@ -20,6 +17,10 @@ from benchmarks.prediction_memory import prediction_memory
 from benchmarks.small_ensemble import small_ensemble, small_ensemble_adversarial
 from benchmarks.tables import tables
 from benchmarks.wide_batch_norm import wide_batch_norm
+
+# Read by OpenMP and MKL when torch is loaded, and inherited by subprocesses.
+os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
+
 
 BENCHMARKS = {
     each.__name__: each

@@ -12,7 +12,7 @@ from benchmarks.made_data import regression
 from benchmarks.measuring import Line, seconds, speedup
 from benchmarks.plain_loop import regression_ensemble
 from deep_ensembles import CrossValidation, cross_validate, mlp
-from deep_ensembles.datasets import load_dataset
+from deep_ensembles.paper.datasets import load_dataset
 
 Fold = tuple[np.ndarray, np.ndarray]
 

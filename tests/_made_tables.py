@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from deep_ensembles.report import Evaluation
 from deep_ensembles.tabular import FittedTable, TableSettings, fit_table
-from deep_ensembles.tabular._data import read_data, split_rows
+from deep_ensembles.tabular.settings import read_data, split_rows
 
 QUICK: dict[str, Any] = {"members": 3, "hidden_sizes": (8,), "max_epochs": 4, "batch_size": 32}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_ensembles.datasets import Card
+from deep_ensembles.paper.datasets import Card
 
 
 def split_files(rows: int, features: int, splits: int, form: str = "%d", extra_columns: int = 0) -> dict[str, bytes]:

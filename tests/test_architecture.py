@@ -1,115 +1,168 @@
-"""Imports point one way: a layer sees only what stands before it."""
+"""The house: rooms in one order, imports that point one way, files and functions of readable size. One test per rule."""
 
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 import deep_ensembles
 
 PACKAGE = Path(deep_ensembles.__file__).parent
+FILES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+DOOR = "__init__.py"  # of the package: it names everything, and loads it when it is first used
 
-# Lowest first; parts of one layer don't see each other.
-LAYERS = [
-    {"_random", "_checks", "_statistics", "_distributions", "_files", "_arrow", "panels", "tables", "progress"},
-    {"heads", "mixture", "networks", "standardization", "segments", "schedules", "optimizers", "checkpoint", "records"},
-    {"scoring", "perturbations", "members", "rows", "model_files", "datasets", "columns", "table_files"},
-    {"criterion", "feed", "runs", "metrics", "table_schema"},
-    {"algorithm", "recalibration", "stack", "standing"},
-    {"naming", "report"},
-    {"preparation", "ensemble"},
-    {"training"},
-    {"fitting"},
-    {"estimators"},
-    {"loading", "baselines", "execution"},
-    {"experiments", "tabular"},
-    {"demo", "reproduce"},
-    {"cli"},
+# From the lowest to the highest: a room imports only rooms that stand before it. The table in docs/architecture.md is the same.
+ROOMS = [
+    *(
+        "_checks",
+        "_random",
+        "_splits",
+        "_files",
+        "_terminal",
+        "_statistics",
+        "_arrow",
+        "_tensors",
+        "_pictures",
+        "_distributions",
+    ),
+    *("mixture", "heads", "networks", "perturbations", "scoring", "metrics", "recalibration", "members", "training"),
+    *("execution", "settings", "columns", "images", "ensemble", "fitting", "report", "estimators", "baselines", "tabular"),
+    *("saving", "paper", "cli"),
 ]
+OUTSIDE_THE_CORE = {"columns", "tabular", "report", "paper", "cli"}
+# What starts quickly may import a part of the package when it needs it.
+MAY_IMPORT_LATE = ("cli/", "saving.py")
 # Users call these with what they need by name.
-DOORS = ("fit_ensemble", "cross_validate", "reproduce", "fit", "predict", "compare")
-LEVEL = {part: level for level, layer in enumerate(LAYERS) for part in layer}
-ALONE = {
-    "typer": {"cli/__init__.py", "cli/_paper.py", "cli/_tables.py", "cli/_talk.py"},
-    "matplotlib": {"report/figures.py"},
-    "jinja2": {"report/page.py"},
-    "pooch": {"datasets/_fetch.py"},
-    "pyarrow": {"_arrow.py"},
-    "PIL": {"datasets/_pictures.py"},
-    "pickle": {"datasets/_inert_pickle.py"},
-    "ray": {"execution/ray.py"},
-    "fastapi": {"serve.py"},
+MANY_ARGUMENTS = ("__init__", "fit_ensemble", "cross_validate", "reproduce", "fit", "predict", "compare")
+ONLY_IN = {
+    "typer": ("cli/",),
+    "matplotlib": ("paper/figures.py",),
+    "jinja2": ("report/page.py",),
+    "pooch": ("paper/datasets/_fetch.py",),
+    "pyarrow": ("_arrow.py",),
+    "PIL": ("_pictures.py",),
+    "pickle": ("paper/datasets/_image_files.py",),
+    "ray": ("execution/ray.py",),
 }
+GLOBAL_SETTINGS = {"manual_seed", "set_default_dtype", "set_num_threads", "use_deterministic_algorithms"}
+MAY_SET_THREADS = ("execution/processes.py", "cli/_tables.py")  # of worker processes, and of a program of one's own
 
 
-def files() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+def room_of(file: str) -> str:
+    return file.split("/")[0].removesuffix(".py")
 
 
-def part_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imports(tree: ast.AST) -> Iterator[str]:
+def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Every import below a node: the module, and the name taken from it ("" for the module itself)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide direction"
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from ((node.module or "", alias.name) for alias in node.names)
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path: Path) -> None:
-    part = part_of(path)
-    assert part in LEVEL, f"{part} has no place among the layers"
-    for name in imports(ast.parse(path.read_text())):
-        head, *rest = name.split(".")
-        if head != "deep_ensembles" or not rest or (other := rest[0]) == part:
-            continue
-        if other in LEVEL:
-            assert LEVEL[other] < LEVEL[part], f"{path.name} imports {other}, which does not stand below {part}"
+def ours(tree: ast.AST) -> Iterator[list[str]]:
+    """The imports of the package's own parts, as paths below it: room, module, …, name."""
+    for module, name in imported(tree):
+        if module.split(".")[0] == "deep_ensembles":
+            yield [*module.split(".")[1:], *([name] if name else [])]
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_import_inside_a_function(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            inner = [name for name in imports(node) if name.startswith("deep_ensembles")]
-            assert not inner, f"{path.name}: {inner} inside {getattr(node, 'name', 'a lambda')}"
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_heavy_libraries_stay_in_their_file(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(ast.parse(path.read_text()))}
-    for library, homes in ALONE.items():
-        assert library not in names or str(path.relative_to(PACKAGE)) in homes
+def code_lines(file: str) -> int:
+    """Lines of code, without docstrings, comments and blank lines."""
+    text, documented = (PACKAGE / file).read_text("utf-8"), set()
+    for node in ast.walk(FILES[file]):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+            documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    blank = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in blank]
+    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - documented)
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_functions_are_short_and_take_few_arguments(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef):
-            assert (node.end_lineno or 0) - node.lineno <= 80, f"{path.name}: {node.name} is too long"
-            names = [each.arg for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+def test_every_room_has_its_place() -> None:
+    assert {room_of(file) for file in FILES if file != DOOR} == set(ROOMS)
+
+
+def test_imports_point_one_way() -> None:
+    rank = {room: place for place, room in enumerate(ROOMS)}
+    upward = [f"{file} imports {path[0]}" for file, tree in FILES.items() if file != DOOR for path in ours(tree)
+              if path[0] in rank and path[0] != room_of(file) and rank[path[0]] > rank[room_of(file)]]  # fmt: skip
+    assert not upward
+
+
+def test_nothing_is_imported_by_string() -> None:
+    """But the public names, and what a user names on the command line."""
+    hidden = [
+        file
+        for file, tree in FILES.items()
+        if file not in (DOOR, "settings.py")
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Attribute, ast.Name))
+        and (node.attr if isinstance(node, ast.Attribute) else node.id) in ("import_module", "__import__")
+    ]
+    assert not hidden
+
+
+def test_names_with_an_underscore_stay_in_their_room() -> None:
+    private = [f"{file} imports {'.'.join(path)}" for file, tree in FILES.items() for path in ours(tree)
+               if path and path[0] != room_of(file) and any(part.startswith("_") and part != "__version__" for part in path[1:])]  # fmt: skip
+    assert not private
+
+
+def test_no_import_inside_a_function() -> None:
+    late = [f"{file}: {function.name}" for file, tree in FILES.items() if not file.startswith(MAY_IMPORT_LATE)
+            for function in functions(tree) if list(ours(function))]  # fmt: skip
+    assert not late
+
+
+def test_heavy_libraries_stay_in_their_file() -> None:
+    astray = [f"{file} imports {module}" for file, tree in FILES.items() for module, _ in imported(tree)
+              if not file.startswith(ONLY_IN.get(module.split(".")[0], file))]  # fmt: skip
+    assert not astray
+
+
+def test_functions_are_short_and_take_few_arguments() -> None:
+    long, wide = [], []
+    for file, tree in FILES.items():
+        for function in functions(tree):
+            arguments = function.args
+            names = [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+            long += [f"{file}: {function.name}"] * ((function.end_lineno or 0) - function.lineno > 80)
             few = len([name for name in names if name not in ("self", "cls")]) <= 8
-            assert few or node.name in ("__init__", *DOORS), f"{path.name}: {node.name} takes too many arguments"
+            wide += [f"{file}: {function.name}"] * (not few and function.name not in MANY_ARGUMENTS)
+    assert not long
+    assert not wide
 
 
-def test_every_layer_exists() -> None:
-    found = {part_of(path) for path in files()}
-    assert set(LEVEL) == found
+def test_no_global_torch_settings() -> None:
+    changed = [
+        f"{file}: torch.{node.attr}"
+        for file, tree in FILES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch"
+        if node.attr in GLOBAL_SETTINGS and not (node.attr == "set_num_threads" and file in MAY_SET_THREADS)
+    ]
+    assert not changed
 
 
-@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_no_global_torch_settings(path: Path) -> None:
-    forbidden = {"manual_seed", "set_default_dtype", "set_num_threads", "use_deterministic_algorithms"}
-    if path.name == "processes.py":
-        forbidden -= {"set_num_threads"}  # of its own worker processes
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "torch":
-            assert node.attr not in forbidden, f"{path.name}: torch.{node.attr}"
+def test_the_house_stays_small() -> None:
+    code = {file: code_lines(file) for file in FILES}
+    imports = sum(
+        (node.end_lineno or 0) - node.lineno + 1
+        for tree in FILES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+    )
+    assert sum("/" not in file for file in FILES) <= 17
+    assert max(len((PACKAGE / file).read_text("utf-8").splitlines()) for file in FILES) <= 400
+    assert sum(code.values()) <= 17_000
+    assert sum(lines for file, lines in code.items() if room_of(file) not in OUTSIDE_THE_CORE) <= 8_000
+    assert imports <= sum(code.values()) / 8

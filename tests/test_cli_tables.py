@@ -25,8 +25,8 @@ from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
 
 from deep_ensembles import DeepEnsembleRegressor, load
+from deep_ensembles._terminal import training_progress
 from deep_ensembles.cli import app
-from deep_ensembles.progress import training_progress
 
 COMMANDS = [
     *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
@@ -502,7 +502,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
         starts.append(start)
         return training_progress(total, verbose, start, members)
 
-    monkeypatch.setattr("deep_ensembles.training.training_progress", noted)
+    monkeypatch.setattr("deep_ensembles.training.loop.training_progress", noted)
     done(*command, tmp_path / "stopped")
     done(*command, tmp_path / "calm")
     assert 0 < starts[0] < 3000

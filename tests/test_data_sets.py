@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from _published import split_files, write_files, write_song_archive
 
-from deep_ensembles import datasets
-from deep_ensembles.datasets import Dataset, DatasetError, card, data_home, load_dataset, toy_cubic, uci
-from deep_ensembles.datasets._tables import read_song_archive, read_split_files, read_table, write_table
-from deep_ensembles.datasets.uci import SETS, YEAR
+from deep_ensembles.paper import datasets
+from deep_ensembles.paper.datasets import Dataset, DatasetError, card, data_home, load_dataset, toy_cubic, uci
+from deep_ensembles.paper.datasets.uci import SETS, YEAR, read_song_archive, read_split_files, read_table, write_table
 
 
 def real(name: str) -> Dataset:

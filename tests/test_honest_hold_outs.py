@@ -16,7 +16,7 @@ from deep_ensembles import Mixture
 from deep_ensembles.metrics import interval_coverage
 from deep_ensembles.recalibration import Isotonic, VarianceScaling, choose, isotonic
 from deep_ensembles.tabular import TableSettings, evaluate_table, fit_table, predict_table
-from deep_ensembles.tabular._held_out import HeldOut
+from deep_ensembles.tabular.fit import HeldOut
 
 
 def normals(means: np.ndarray, scale: float = 1.0) -> Mixture:

@@ -15,13 +15,21 @@ from PIL import Image
 from sklearn.metrics import log_loss, roc_auc_score
 
 from deep_ensembles import load
-from deep_ensembles.datasets import DatasetError
-from deep_ensembles.datasets._image_files import IDX, write_idx
 from deep_ensembles.execution import InProcess
-from deep_ensembles.experiments import Selection, imagenet_ensemble_size, mnist_ensemble_size
-from deep_ensembles.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, RANDOM, chosen, is_folder, pictures
-from deep_ensembles.records import ARRAYS
-from deep_ensembles.reproduce import reproduce
+from deep_ensembles.paper.datasets import DatasetError
+from deep_ensembles.paper.datasets._image_files import IDX, write_idx
+from deep_ensembles.paper.experiments import Selection, imagenet_ensemble_size, mnist_ensemble_size
+from deep_ensembles.paper.experiments._classification import (
+    ADVERSARIAL,
+    DROPOUT,
+    ENSEMBLE,
+    RANDOM,
+    chosen,
+    is_folder,
+    pictures,
+)
+from deep_ensembles.paper.records import ARRAYS
+from deep_ensembles.paper.reproduce import reproduce
 
 METHODS = {ENSEMBLE: "plain", RANDOM: "random", ADVERSARIAL: "adversarial", DROPOUT: "dropout"}
 

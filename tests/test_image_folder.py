@@ -17,9 +17,10 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from deep_ensembles import fit_ensemble
-from deep_ensembles.datasets import DatasetError, ImageFolder, class_groups, data_home
+from deep_ensembles.images import ImageFolder
 from deep_ensembles.networks import convnet
-from deep_ensembles.rows import Row
+from deep_ensembles.paper.datasets import DatasetError, class_groups, data_home
+from deep_ensembles.training.data import Row
 
 GROUPS = data_home() / "tiny-imagenet" / "classes.tsv"
 SUBSET = data_home() / "tiny-imagenet" / "tiny-imagenet-subset.zip"

@@ -22,9 +22,17 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from deep_ensembles.cli import app
-from deep_ensembles.datasets import Card, DatasetError, ImageDataset, card, images
-from deep_ensembles.datasets._fetch import fetch
-from deep_ensembles.datasets._image_files import IDX, read_array, read_cifar, read_letters, read_svhn, write_idx, write_npy
+from deep_ensembles.paper.datasets import Card, DatasetError, ImageDataset, card, images
+from deep_ensembles.paper.datasets._fetch import fetch
+from deep_ensembles.paper.datasets._image_files import (
+    IDX,
+    read_array,
+    read_cifar,
+    read_letters,
+    read_svhn,
+    write_idx,
+    write_npy,
+)
 
 GENERATOR = np.random.default_rng(0)
 

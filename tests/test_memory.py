@@ -12,9 +12,9 @@ import torch
 from torch.utils.data import TensorDataset
 
 from deep_ensembles import fit_ensemble, mlp
-from deep_ensembles.feed import feed_of
-from deep_ensembles.rows import _CHUNK_NUMBERS, InMemory, Streamed, survey
-from deep_ensembles.standardization import Moments
+from deep_ensembles.training.batches import feed_of
+from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Streamed, survey
+from deep_ensembles.training.standardization import Moments
 
 PICTURES = torch.rand(400, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(400) % 7

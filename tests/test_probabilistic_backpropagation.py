@@ -18,9 +18,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor
 
 from deep_ensembles import Mixture
-from deep_ensembles.baselines import ProbabilisticBackpropagation
-from deep_ensembles.baselines._pbp_filter import Filter
-from deep_ensembles.baselines._pbp_moments import (
+from deep_ensembles.paper._pbp import (
+    Filter,
     Moments,
     activations,
     features,
@@ -30,8 +29,8 @@ from deep_ensembles.baselines._pbp_moments import (
     rectified,
     total_variances,
 )
-from deep_ensembles.baselines.probabilistic_backpropagation import Posterior, fit_runs
-from deep_ensembles.standardization import Standardization
+from deep_ensembles.paper.probabilistic_backpropagation import Posterior, ProbabilisticBackpropagation, fit_runs
+from deep_ensembles.training.standardization import Standardization
 
 
 @parametrize_with_checks([ProbabilisticBackpropagation(n_hidden=20, n_epochs=20)])
@@ -278,7 +277,7 @@ def test_prediction_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = cubic(60)
     posterior = fit_runs(X, y, [np.arange(60)] * 2, [0, 1], n_hidden=5, n_epochs=1)
     whole = posterior(X)
-    monkeypatch.setattr("deep_ensembles.baselines.probabilistic_backpropagation._BATCH_ELEMENTS", 70)
+    monkeypatch.setattr("deep_ensembles.paper.probabilistic_backpropagation._BATCH_ELEMENTS", 70)
     torch.testing.assert_close(posterior(X).components.mean, whole.components.mean)
     assert isinstance(posterior, Posterior)
     assert isinstance(posterior.standardization, Standardization)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_ensembles import records
-from deep_ensembles.records import ARRAYS, CONFIG, DONE, RESULT, Cell, plain, read_record, write_record
+from deep_ensembles.paper import records
+from deep_ensembles.paper.records import ARRAYS, CONFIG, DONE, RESULT, Cell, plain, read_record, write_record
 
 CELL = Cell("yacht-ml", {"epochs": 40, "seed": 0})
 ARRAY = {"mean": np.arange(6.0).reshape(2, 3)}

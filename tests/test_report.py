@@ -40,10 +40,10 @@ from deep_ensembles.metrics import (
     threshold_for_accuracy,
 )
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.panels import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
+from deep_ensembles.paper.figures import draw as drawn
 from deep_ensembles.recalibration import conformal, isotonic
 from deep_ensembles.report import Batch, Evaluation, Outside, Report, evaluate, first_member, one_target, outside_range
-from deep_ensembles.report.figures import draw as drawn
+from deep_ensembles.report.charts import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
 from deep_ensembles.report.svg import draw
 from deep_ensembles.report.wording import bound, confidence_verdict, coverage_verdict
 

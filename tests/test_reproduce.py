@@ -18,14 +18,14 @@ from _processes import started
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
-from deep_ensembles import reproduce as reproducing
 from deep_ensembles._statistics import over_splits, paired
-from deep_ensembles.datasets import DatasetError
 from deep_ensembles.execution import InProcess, Processes
-from deep_ensembles.experiments import EXPERIMENTS
-from deep_ensembles.experiments._paper import printed, within
-from deep_ensembles.records import ARRAYS
-from deep_ensembles.reproduce import reproduce
+from deep_ensembles.paper import reproduce as reproducing
+from deep_ensembles.paper.datasets import DatasetError
+from deep_ensembles.paper.experiments import EXPERIMENTS
+from deep_ensembles.paper.experiments.uci_regression import printed, within
+from deep_ensembles.paper.records import ARRAYS
+from deep_ensembles.paper.reproduce import reproduce
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_sets_that_are_missing_are_told(everything):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_experiments_have_one_shape(experiment):
-    module = sys.modules[f"deep_ensembles.experiments.{experiment.name}"]
+    module = sys.modules[f"deep_ensembles.paper.experiments.{experiment.name}"]
     assert module.EXPERIMENT is experiment
     assert set(experiment.takes) == {"smoke", "laptop", "paper"}
     folder = Path(module.__file__).parent
@@ -284,7 +284,7 @@ def test_year_prediction_at_full_shape_in_bounded_memory(tmp_path):
     del X
     code = (
         "import json, pathlib, resource\n"
-        "from deep_ensembles.experiments._regression import regression_cell, run_regression\n"
+        "from deep_ensembles.paper.experiments._regression import regression_cell, run_regression\n"
         "cells = [regression_cell('year-prediction-msd', way, 0, epochs=1) for way in ('ml', 'mse')]\n"
         "found = [run_regression(cell, pathlib.Path()).result for cell in cells]\n"
         "scores = [found[0]['methods']['ML-5']['scores'], found[1]['methods']['MSE-5']['scores']]\n"

@@ -14,15 +14,15 @@ import torch
 from _processes import started
 
 from deep_ensembles import Checkpoint, FastGradientSign, fit_ensemble, mlp
-from deep_ensembles.checkpoint import CheckpointWriter
+from deep_ensembles.training.checkpoint import CheckpointWriter
 
 SCRIPT = """
 import sys, torch
 from functools import partial
 from deep_ensembles import Checkpoint, FastGradientSign, fit_ensemble, mlp
-import deep_ensembles.feed
+import deep_ensembles.training.batches
 torch.set_num_threads(1)
-deep_ensembles.feed._BLOCK_BYTES = 4000  # many blocks in an epoch, to be killed within one too
+deep_ensembles.training.batches._BLOCK_BYTES = 4000  # many blocks in an epoch, to be killed within one too
 x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
 y = x[:, 0] + x[:, 1] ** 2
 ensemble = fit_ensemble(
@@ -76,7 +76,7 @@ class Interrupted(Exception):
 @pytest.mark.parametrize("at", [1, 2, 5, 8, 13])
 def test_resuming_gives_the_same_bits(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop at the n-th write of a checkpoint, within an epoch or between two, with runs already finished or not."""
-    monkeypatch.setattr("deep_ensembles.feed._BLOCK_BYTES", 2000)
+    monkeypatch.setattr("deep_ensembles.training.batches._BLOCK_BYTES", 2000)
     settings = {
         "max_epochs": 8, "batch_size": 50, "random_state": 0, "early_stopping": True, "patience": 2, "learning_rate": 0.05,
         "perturbation": FastGradientSign(0.01), "n_members": 3,

@@ -19,17 +19,16 @@ from hypothesis import strategies as st
 
 from deep_ensembles._checks import check_flag, check_integer, check_number
 from deep_ensembles._random import Purpose, bernoulli, run_seeds, seed_sequence, seeded, stream, torch_generators, torch_seed
-from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles._splits import Bootstrap, Subsample
 from deep_ensembles.heads import Normal
-from deep_ensembles.naming import NotSaved, describe, known_objects, restore
 from deep_ensembles.networks import mlp
-from deep_ensembles.optimizers import Adam, AdamW
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.runs import Bootstrap, Subsample
-from deep_ensembles.schedules import Constant, Cosine
 from deep_ensembles.scoring import beta_nll
-from deep_ensembles.segments import alike, cut, segments
-from deep_ensembles.standardization import Moments, Standardization
+from deep_ensembles.settings import NotSaved, describe, known_objects, restore
+from deep_ensembles.training.batches import alike, cut, segments
+from deep_ensembles.training.checkpoint import Checkpoint
+from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine
+from deep_ensembles.training.standardization import Moments, Standardization
 
 quick = settings(deadline=None, derandomize=True, max_examples=100)
 shares = st.floats(0, 1)

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deep_ensembles.table_files import TableError, check_ending, open_table, writing
+from deep_ensembles.columns import TableError
+from deep_ensembles.tabular.files import check_ending, open_table, writing
 
 ROWS = [{"a": "1", "b": "x"}, {"a": "2", "b": "ü"}]
 
@@ -338,4 +339,4 @@ def test_without_pyarrow_the_error_says_what_to_install(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"tables need pyarrow: pip install 'deep-ensembles\[tables\]'"):
-        __import__("deep_ensembles.table_files")
+        __import__("deep_ensembles.tabular.files")

@@ -13,10 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_ensembles.columns import Category, Date, UnreadableValue, category, date, number
-from deep_ensembles.table_files import TableError, open_table
-from deep_ensembles.table_schema import (
+from deep_ensembles.columns import (
+    Category,
+    Date,
+    TableError,
+    UnreadableValue,
+    category,
+    date,
     kind_of,
+    number,
     read_groups,
     read_times,
     read_weights,
@@ -25,6 +30,7 @@ from deep_ensembles.table_schema import (
     understand,
     understand_target,
 )
+from deep_ensembles.tabular.files import open_table
 
 ROWS = range(40)
 RANDOM = np.random.default_rng(0)

@@ -31,8 +31,8 @@ from scipy import stats
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_score, root_mean_squared_error
 
 from deep_ensembles import load
+from deep_ensembles._files import ModelFileError
 from deep_ensembles.fitting import fit_ensemble
-from deep_ensembles.model_files import ModelFileError
 from deep_ensembles.recalibration import variance_scaling
 from deep_ensembles.tabular import FittedTable, TableSettings, fit_table, predict_table, read_settings
 
@@ -157,7 +157,7 @@ def test_members_hold_groups_out_whole_too(tmp_path: Path, monkeypatch: pytest.M
         asked.update(given)
         return fit_ensemble(*inputs, **given)
 
-    monkeypatch.setattr("deep_ensembles.tabular._fit.fit_ensemble", trained)
+    monkeypatch.setattr("deep_ensembles.tabular.fit.fit_ensemble", trained)
     fitted(table, tmp_path, settings)
     train, _ = held_out(table, tmp_path, settings)
     pairs = set(zip(asked["folds"].groups.tolist(), table["owner"].to_numpy()[train].tolist(), strict=True))
@@ -347,7 +347,7 @@ def test_a_recalibration_of_classes_by_name_travels(name: str, tmp_path: Path) -
 def test_the_wrong_kind_of_recalibration_is_refused_before_training(
     settings: Any, name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_ensembles.tabular._fit._trained", lambda *a, **b: pytest.fail("trained all the same"))
+    monkeypatch.setattr("deep_ensembles.tabular.fit._trained", lambda *a, **b: pytest.fail("trained all the same"))
     with pytest.raises(ValueError, match=words):
         fitted(houses(), tmp_path, settings(recalibration=name))
 

@@ -14,10 +14,11 @@ from _made_tables import NO_INPUTS, classes_settings, houses, numbers_settings, 
 from scipy import stats
 from sklearn.metrics import root_mean_squared_error
 
-from deep_ensembles.table_schema import understand
-from deep_ensembles.tabular import Comparison, TableSettings, _compare, compare_table
-from deep_ensembles.tabular._compare import OURS
-from deep_ensembles.tabular._data import read_data
+from deep_ensembles.columns import understand
+from deep_ensembles.tabular import Comparison, TableSettings, compare_table
+from deep_ensembles.tabular import compare as _compare
+from deep_ensembles.tabular.compare import OURS
+from deep_ensembles.tabular.settings import read_data
 
 
 def compared(settings: TableSettings, tmp_path: Path, n: int = 100, folds: int = 3) -> tuple[Comparison, list[Any]]:

@@ -20,7 +20,8 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
-from deep_ensembles.tabular import FittedTable, _evaluate, evaluate_table, fit_table, predict_table
+from deep_ensembles.tabular import FittedTable, evaluate_table, fit_table, predict_table
+from deep_ensembles.tabular import evaluate as _evaluate
 
 
 def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTable, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from _made_tables import classes_settings, fitted, houses, normal_mixture, numbe
 from scipy import stats
 
 from deep_ensembles import load
-from deep_ensembles.tabular import FittedTable, _predict, evaluate_table, predict_table
+from deep_ensembles.tabular import FittedTable, evaluate_table, predict_table
+from deep_ensembles.tabular import predict as _predict
 
 NUMBER_COLUMNS = ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upper"]
 

@@ -25,13 +25,14 @@ from deep_ensembles import (
     mlp,
 )
 from deep_ensembles._random import run_seeds
-from deep_ensembles.algorithm import Algorithm
-from deep_ensembles.criterion import Criterion
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.members import Looped
-from deep_ensembles.rows import InMemory
-from deep_ensembles.runs import Recipe, Run, plan_runs
-from deep_ensembles.training import train
+from deep_ensembles.training.data import InMemory
+from deep_ensembles.training.loop import train
+from deep_ensembles.training.loss import Criterion
+from deep_ensembles.training.recipe import Recipe
+from deep_ensembles.training.runs import Run, plan_runs
+from deep_ensembles.training.step import Algorithm
 
 NETWORK = partial(mlp, 3, 2, (16,))
 
@@ -82,7 +83,7 @@ def test_runs_with_different_rows_are_what_they_are_alone() -> None:
 def test_stacks_that_outgrow_the_cache_are_trained_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"max_epochs": 2, "n_members": 5, "random_state": 0, "early_stopping": True}
     whole = fit_ensemble(NETWORK, *data(), **settings)
-    monkeypatch.setattr("deep_ensembles.training._CACHED_PARAMETERS", 2 * 98)
+    monkeypatch.setattr("deep_ensembles.training.loop._CACHED_PARAMETERS", 2 * 98)
     parts = fit_ensemble(NETWORK, *data(), **settings)
     torch.testing.assert_close(parts.members.parameters.flat, whole.members.parameters.flat, rtol=1e-5, atol=1e-6)
 

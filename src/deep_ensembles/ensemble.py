@@ -14,15 +14,15 @@ from torch.utils.data import Dataset, default_collate
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._distributions import rebuilt
+from deep_ensembles._files import ModelFileError, write_model
 from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
+from deep_ensembles._tensors import as_tensor
 from deep_ensembles.heads import HeadFunction, rescaled
 from deep_ensembles.members import Factory, Members, rebuild
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.model_files import ModelFileError, write_model
-from deep_ensembles.naming import NotSaved, describe, restore
 from deep_ensembles.recalibration import FitRecalibration, Prediction, Recalibration, choose
-from deep_ensembles.rows import as_tensor
-from deep_ensembles.standardization import Standardization
+from deep_ensembles.settings import NotSaved, describe, restore
+from deep_ensembles.training import Standardization
 
 _BATCH_ELEMENTS = 2**20
 _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more

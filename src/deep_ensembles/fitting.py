@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import BaseCrossValidator, KFold, StratifiedKFold
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
-from deep_ensembles.algorithm import Algorithm
-from deep_ensembles.criterion import Criterion
+from deep_ensembles._splits import cross_validation_splits
+from deep_ensembles._tensors import as_tensor
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
-from deep_ensembles.naming import describe
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.rows import InMemory, Rows, Streamed, as_tensor
-from deep_ensembles.runs import Recipe, Run, plan_runs
 from deep_ensembles.scoring import ScoringRule, log_score
-from deep_ensembles.training import Trained, train
+from deep_ensembles.settings import describe
+from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
 
 
 def fit_ensemble(
@@ -100,7 +97,7 @@ def cross_validate(
     inputs: Any,
     targets: Any = None,
     *,
-    cv: int | BaseCrossValidator | Iterable[tuple[Any, Any]] = 5,
+    cv: Any = 5,
     head: HeadFunction | None = None,
     scoring_rule: ScoringRule = log_score,
     perturbation: Perturbation | None = None,
@@ -126,7 +123,8 @@ def cross_validate(
     recipe = _recipe(settings)
     rows = _rows(inputs, targets, sample_weight, recipe)
     task = _Task(build_network, rows, _algorithm(rows, head, scoring_rule, perturbation), recipe)
-    folds = _folds(cv, len(rows), task.classes(), random_state)
+    seed = run_seeds(random_state, 1)[0] % 2**32
+    folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
     used = np.isin(np.arange(len(rows)), task.used())
     runs = [run for own, _ in folds for run in plan_runs(own[used[own]], seeds, recipe, task.classes())]
@@ -250,29 +248,3 @@ def _tensor(name: str, values: Any) -> Tensor:
 def _finite(tensor: Tensor) -> bool:
     """Whether all numbers are finite: the least and the greatest tell, and need no copy of the data."""
     return not tensor.numel() or all(math.isfinite(float(each)) for each in tensor.aminmax())
-
-
-def _folds(
-    cv: int | BaseCrossValidator | Iterable[tuple[Any, Any]], n: int, classes: np.ndarray | None, random_state: RandomState
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    if isinstance(cv, (int, np.integer)):
-        check_integer("cv", cv, low=2)
-        require(bool(cv <= n), "cv", f"at most the number of rows ({n})", cv)
-        seed = run_seeds(random_state, 1)[0] % 2**32
-        splitter = KFold if classes is None else StratifiedKFold
-        cv = splitter(int(cv), shuffle=True, random_state=seed)
-    pairs = cv if not hasattr(cv, "split") else cv.split(np.zeros((n, 1)), classes)
-    folds = [(_row_numbers(train_rows, n), _row_numbers(test, n)) for train_rows, test in pairs]
-    require(bool(folds) and all(len(a) and len(b) for a, b in folds), "cv", "folds with rows to train and to test on", cv)
-    return folds
-
-
-def _row_numbers(rows: Any, n: int) -> np.ndarray:
-    rows = np.asarray(rows)
-    if rows.dtype == bool:
-        require(rows.shape == (n,), "cv", f"masks of all {n} rows, or row numbers", list(rows.shape))
-        rows = np.flatnonzero(rows)
-    rows = rows.astype(np.int64)
-    inside = bool(rows.ndim == 1 and ((rows >= 0) & (rows < n)).all())
-    require(inside, "cv", f"row numbers from 0 to {n - 1}", rows)
-    return rows

@@ -299,3 +299,8 @@ def concatenated(mixtures: Sequence[Mixture]) -> Mixture:
     parts = [parameters_of(mixture.components) for mixture in mixtures]
     joined = iter([torch.cat([part[name] for part in parts], dim=1) for name in parts[0]])
     return Mixture(rebuilt(first.components, lambda _: next(joined)), first.weights)
+
+
+def precise(mixture: Mixture) -> Mixture:
+    """The mixture on the CPU in double precision."""
+    return Mixture(rebuilt(mixture.components, lambda parameter: parameter.detach().cpu().double()), mixture.weights)

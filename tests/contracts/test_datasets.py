@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from _found import found, is_exported
 
-from deep_ensembles import datasets
-from deep_ensembles.datasets import Card, DatasetError, ImageDataset, load_dataset
+from deep_ensembles.paper import datasets
+from deep_ensembles.paper.datasets import Card, DatasetError, ImageDataset, load_dataset
 
 every_source = pytest.mark.parametrize("source", found(datasets))
 every_set = pytest.mark.parametrize("card", [pytest.param(card, id=card.name) for card in datasets.cards()])

@@ -19,8 +19,8 @@ from deep_ensembles._random import seeded
 from deep_ensembles.heads import Delta
 from deep_ensembles.metrics import negative_log_likelihood
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.naming import describe, restore
 from deep_ensembles.recalibration import Recalibrated, conformal, temperature, variance_scaling
+from deep_ensembles.settings import describe, restore
 
 N_ROWS, N_MEMBERS = 2000, 3
 WEIGHTS = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)

@@ -18,12 +18,12 @@ from typing_extensions import Self
 
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
+from deep_ensembles._splits import hold_out
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp
-from deep_ensembles.runs import hold_out
 from deep_ensembles.scoring import log_score, squared_error
 
 RATES = (0.005, 0.01, 0.05, 0.1)

@@ -21,7 +21,7 @@ def demo(
     Example: deep-ensembles demo --out demo
     """
     with one_sentence():
-        shown = module("demo").run_demo(out, seed)
+        shown = module("cli.demo").run_demo(out, seed)
     for table in shown.tables:
         say(table)
     say(f"picture  {shown.picture}")
@@ -48,16 +48,16 @@ def reproduce(
     Examples: deep-ensembles reproduce list; deep-ensembles reproduce uci-regression --only yacht --methods ML-1,ML-5
     """
     if name == "list":
-        experiments = module("experiments").EXPERIMENTS.values()
+        experiments = module("paper.experiments").EXPERIMENTS.values()
         rows = [(each.name.replace("_", "-"), each.makes, *(each.takes[scale] for scale in ("smoke", "laptop", "paper")))
                 for each in experiments]  # fmt: skip
-        say(module("tables").Table("", ("name", "makes", "smoke", "laptop", "paper"), rows))
+        say(module("_terminal").Listing("", ("name", "makes", "smoke", "laptop", "paper"), rows))
         return
     with one_sentence("stopped; the same command goes on where it was"):
         names = {"only": listed(only), "methods": listed(methods), "networks": listed(networks)}
         execution = module("execution").Processes(jobs) if cluster is None else module("execution.ray").Ray(cluster)
         how = {"scale": scale, "force": force, "out": out, "seed": seed, "execution": execution}
-        found = module("reproduce").reproduce(name, **names, **how)
+        found = module("paper.reproduce").reproduce(name, **names, **how)
     say(found.text)
     for file in found.files:
         say(f"wrote  {file}")
@@ -69,10 +69,10 @@ def data_list() -> None:
 
     Example: deep-ensembles data list
     """
-    datasets = module("datasets")
+    datasets = module("paper.datasets")
     home = datasets.data_home()
     columns = ("name", "rows", "features", "splits", "here", "where")
-    say(module("tables").Table("", columns, [_about(card, home) for card in datasets.cards()]))
+    say(module("_terminal").Listing("", columns, [_about(card, home) for card in datasets.cards()]))
     say(f"data home  {home}")
 
 
@@ -85,7 +85,7 @@ def data_fetch(
     Example: deep-ensembles data fetch concrete yacht
     """
     with one_sentence():
-        datasets, fetching = module("datasets"), module("datasets._fetch")
+        datasets, fetching = module("paper.datasets"), module("paper.datasets._fetch")
         home, wanted = datasets.data_home(), [datasets.card(name) for name in names]
         for card in wanted:
             say(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")

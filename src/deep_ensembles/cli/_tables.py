@@ -82,7 +82,7 @@ def fit(
                  "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
                  "epsilon": epsilon, "max_epochs": max_epochs, "time_limit": time_limit, "seed": seed}  # fmt: skip
         settings = _settings(given, config)
-        model_files, checkpoint = module("model_files"), module("checkpoint")
+        model_files, checkpoint = module("_files"), module("training.checkpoint")
         model_files.check_replaceable(out)
         state = checkpoint.Checkpoint(_state(out, data, settings), every_seconds=30)
         found = tabular.fit_table(data, settings, say=say, checkpoint=state, verbose=1)
@@ -227,7 +227,7 @@ def _state(out: Path, data: list[Path], settings: Any) -> Path:
 
 
 def _table_model(path: Path) -> Any:
-    model = module("loading").load(path)
+    model = module("saving").load(path)
     if not isinstance(model, module("tabular").TableModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, no model of a table; fit one with `deep-ensembles fit`")
     return model

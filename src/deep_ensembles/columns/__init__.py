@@ -1,15 +1,16 @@
-"""Kinds of columns: how a table's values become inputs of a network. One file per kind; needs the extra `tables`.
+"""What the columns of a frame are and become: kinds of columns (one file each), schema, target; needs the extra `tables`.
 
 Model files hold columns as plain data of their own (`column_data`, `column_from`), so that no model without a table needs
 pyarrow.
 """
 
-from deep_ensembles.columns._column import Column, UnreadableValue
-from deep_ensembles.columns._stored import FITS, KINDS, column_data, column_from
+from deep_ensembles.columns._column import Column, TableError, UnreadableValue
 from deep_ensembles.columns.boolean import Boolean, boolean
 from deep_ensembles.columns.category import Category, category
 from deep_ensembles.columns.date import Date, date
 from deep_ensembles.columns.number import Number, number
+from deep_ensembles.columns.schema import FITS, KINDS, Schema, column_data, column_from, kind_of, schema_from, understand
+from deep_ensembles.columns.target import Target, read_groups, read_times, read_weights, target_from, understand_target
 from deep_ensembles.columns.text import Text, text
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "Column",
     "Date",
     "Number",
+    "Schema",
+    "TableError",
+    "Target",
     "Text",
     "UnreadableValue",
     "boolean",
@@ -27,6 +31,14 @@ __all__ = [
     "column_data",
     "column_from",
     "date",
+    "kind_of",
     "number",
+    "read_groups",
+    "read_times",
+    "read_weights",
+    "schema_from",
+    "target_from",
     "text",
-]
+    "understand",
+    "understand_target",
+]  # fmt: skip

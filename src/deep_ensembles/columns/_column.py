@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
-from deep_ensembles.columns._values import flags
+from deep_ensembles.columns._parsing import flags
 
 _MOST_WORDS = 50
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message names the file or column, the place and the cure."""
 
 
 class UnreadableValue(ValueError):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, check_readable, enough
-from deep_ensembles.columns._values import flags, nulls, plain, text
+from deep_ensembles.columns._parsing import flags, nulls, plain, text
 
 _PAIRS = (
     *(("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0")),

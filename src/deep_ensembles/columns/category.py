@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, enough
-from deep_ensembles.columns._values import nulls, text
+from deep_ensembles.columns._parsing import nulls, text
 
 MOST_LEVELS = 200
 _MOST_RARE = 10_000

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa
-from deep_ensembles.columns._calendar import CLOCKS, ISO, date_pattern, instants, readable_seconds, spelled
+from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, check_readable, words_among
-from deep_ensembles.columns._spread import moderate, spread_of
-from deep_ensembles.columns._values import is_date, plain, text
+from deep_ensembles.columns._parsing import flags, floats, is_date, nulls, plain, text
+from deep_ensembles.columns.number import moderate, spread_of
 
 READABLE = 0.9
 _DAY = 86400
@@ -133,3 +132,119 @@ def round_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
     known = ~np.isnan(days)
     months = np.where(known, days, 0).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
     return np.where(known, months / 12, np.nan)
+
+
+ISO = "ISO"
+_YEAR_1000, _YEAR_1900 = -30610224000.0, -2208988800.0
+_ZONE = r"\d[Tt ]?\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
+_DAYS = (
+    *("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d"),
+    *("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%b %d %Y", "%d. %b %Y", "%a, %d %b %Y", "%Y-%b-%d", "%d%b%Y"),
+    *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y"),
+)
+_TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
+CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
+PATTERNS = (ISO, *CLOCKS, *(day + time for day in _DAYS for time in _TIMES))
+_SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
+_LETTERS = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%b": "Mon", "%a": "Day", "%H": "hh", "%I": "hh", "%M": "mm",
+            "%S": "ss", "%p": "AM/PM"}  # fmt: skip
+_NUMERIC, _NAMED = (
+    r"\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}",
+    r"[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4}",
+)
+_LOOKS_LIKE = rf"^({_NUMERIC}|{_NAMED}|\d{{1,2}}:\d\d)"
+
+
+def readable_seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """As `seconds`, where texts that are not of the pattern may be ISO dates, or clocks with or without seconds."""
+    read, bad = seconds(texts, pattern)
+    for other in CLOCKS if pattern in CLOCKS else (ISO,):
+        if bad.any() and other != pattern:
+            standard = seconds(texts, other)[0]
+            read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
+    return read, bad
+
+
+def seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Dates in trimmed text as seconds since 1970, UTC unless they say otherwise, and which texts are none.
+
+    Example:
+        >>> seconds(pa.array(["2/1/1970", "x", None]), "%d/%m/%Y")
+        (array([86400.,    nan,    nan]), array([False,  True, False]))
+    """
+    if pattern == ISO:
+        return _iso_seconds(texts)
+    # 1.2.3 is a version: years have four digits, or two after two more pairs.
+    if "%y" in pattern:
+        texts = pc.if_else(pc.match_substring_regex(texts, _SHORT_YEAR), texts, pa.scalar("", texts.type))
+    read = instants(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
+    read[read < _YEAR_1000] = np.nan
+    return read, np.isnan(read) & ~nulls(texts)
+
+
+def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    looks = pc.match_substring_regex(
+        texts, r"^[+-]?\d{4}-\d\d-\d\d([Tt ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?\s?([Zz]|[+-]\d\d(:?\d\d)?)?)?$"
+    )
+    tidy = pc.replace_substring_regex(pc.if_else(looks, texts, pa.scalar(None, texts.type)), r"\s([Zz+-])", r"\1")
+    tidy = pc.replace_substring_regex(pc.utf8_upper(tidy), r"(\.\d{1,6})\d*", r"\1")
+    zoned = pc.match_substring_regex(tidy, _ZONE)
+    nothing = pa.scalar(None, tidy.type)
+    naive = _cast(pc.if_else(zoned, nothing, tidy), pa.timestamp("us"))
+    aware = _cast(pc.if_else(zoned, tidy, nothing), pa.timestamp("us", "UTC"))
+    read = np.where(np.isnan(naive), aware, naive)
+    return read, np.isnan(read) & ~nulls(texts)
+
+
+def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
+    """Seconds of those texts that are dates; each different text by itself where some are none, as the 30th of February."""
+    try:
+        return instants(texts.cast(kind))
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return np.array([np.nan])
+        levels = texts.dictionary_encode()
+        known = [_cast(levels.dictionary[place : place + 1], kind) for place in range(len(levels.dictionary))]
+        return np.append(known, np.nan)[levels.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
+
+
+def instants(values: pa.Array) -> NDArray[np.float64]:
+    """Dates and timestamps as seconds since 1970, NaN where missing; times of day are of the first day of 1900."""
+    if pa.types.is_time(values.type):
+        return floats(values) + _YEAR_1900
+    if pa.types.is_date(values.type):
+        values = values.cast(pa.timestamp("s" if pa.types.is_date32(values.type) else "ms"))
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
+    whole = values.cast(pa.int64())
+    return whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / per_second
+
+
+def spelled(pattern: str) -> str:
+    """A pattern as people write it.
+
+    Example:
+        >>> spelled("%d/%m/%Y %H:%M")
+        'DD/MM/YYYY hh:mm'
+    """
+    for sign, letters in _LETTERS.items():
+        pattern = pattern.replace(sign, letters)
+    return pattern
+
+
+def date_pattern(texts: pa.Array, readable: float) -> str | None:
+    """The pattern by which most texts are dates; None if no pattern reads nearly all.
+
+    Month before day is taken where slashes leave both open, day before month elsewhere.
+
+    Example:
+        >>> date_pattern(pa.array(["3/4/2020", "13/4/2020"]), 0.98), date_pattern(pa.array(["3/4/2020"]), 0.98)
+        ('%d/%m/%Y', '%m/%d/%Y')
+    """
+    texts = texts.drop_null()
+    allowed = (1 - readable) * len(texts)
+    if not len(texts) or len(texts) - flags(pc.match_substring_regex(texts, _LOOKS_LIKE)).sum() > allowed:
+        return None
+    some = texts[:200]
+    likely = [pattern for pattern in PATTERNS if seconds(some, pattern)[1].sum() < len(some) / 2]
+    counts = [int(seconds(texts, pattern)[1].sum()) for pattern in likely]
+    return likely[counts.index(min(counts))] if likely and min(counts) <= allowed else None

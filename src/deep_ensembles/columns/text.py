@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, enough
-from deep_ensembles.columns._values import nulls
-from deep_ensembles.columns._values import text as trimmed
+from deep_ensembles.columns._parsing import nulls
+from deep_ensembles.columns._parsing import text as trimmed
 
 BUCKETS = 32
 

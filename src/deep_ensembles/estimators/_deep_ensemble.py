@@ -18,22 +18,20 @@ from torch import nn
 from typing_extensions import Self
 
 from deep_ensembles._checks import require
+from deep_ensembles._files import write_model
 from deep_ensembles._random import RandomState
-from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
-from deep_ensembles.model_files import write_model
-from deep_ensembles.naming import describe, restore
 from deep_ensembles.networks import mlp
-from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
 from deep_ensembles.report import Report, beside_targets, evaluate, outside_range
-from deep_ensembles.runs import ComplementaryFolds, Recipe, Resampling
-from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.settings import describe, restore
+from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Recipe, Schedule
 
 NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 

@@ -15,18 +15,16 @@ from torch import nn
 from typing_extensions import Self
 
 from deep_ensembles._checks import require
+from deep_ensembles._files import ModelFileError
 from deep_ensembles._random import RandomState
-from deep_ensembles.checkpoint import Checkpoint
+from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, joined
 from deep_ensembles.heads import Categorical, HeadFunction
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.model_files import ModelFileError
-from deep_ensembles.optimizers import Adam, Optimizer
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration
-from deep_ensembles.runs import ComplementaryFolds, Resampling
-from deep_ensembles.schedules import Constant, Schedule
 from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Schedule
 
 
 class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):

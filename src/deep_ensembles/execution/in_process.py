@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -22,3 +22,12 @@ class InProcess:
         for item in items:
             work(item)
             yield item
+
+
+class Execution(Protocol):
+    """Does `work(item)` for every item and yields items as they are finished; an error of the work is raised here.
+
+    `work` and items travel to where they are done: they must be picklable, and whatever the work leaves it leaves in files.
+    """
+
+    def __call__(self, work: Callable[[Any], None], items: Sequence[Any], /) -> Iterator[Any]: ...

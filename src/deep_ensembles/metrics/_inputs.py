@@ -10,41 +10,11 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
-from deep_ensembles.rows import as_tensor
+from deep_ensembles._tensors import as_tensor, checked_target, has_classes, refuse
 
 Vector = NDArray[np.float64]
 # Averaged probabilities exceed 1 by rounding, in half precision by this much.
 _ROUNDING = 1e-3
-
-
-def refuse(wrong: Any, name: str, must: str, values: Any) -> None:
-    """Raise `ValueError` with the first of the values that are wrong, if any is."""
-    if bool(wrong.any()):
-        require(False, name, must, values[wrong].reshape(-1)[0].item())
-
-
-def has_classes(distribution: Distribution) -> bool:
-    """Whether the prediction is over classes: its probabilities have one axis more than its batch."""
-    probabilities: Tensor | None = getattr(distribution, "probs", None)
-    return probabilities is not None and probabilities.dim() > len(distribution.batch_shape)
-
-
-def checked_target(distribution: Distribution, target: Any) -> Tensor:
-    """The targets where the distribution is, one for each prediction and at least one; class numbers for classes."""
-    checked = as_tensor("target", target).to(distribution.mean.device)
-    shape = tuple(distribution.batch_shape + distribution.event_shape)
-    require(tuple(checked.shape) == shape, "target", f"of the prediction's shape {shape}", tuple(checked.shape))
-    require(checked.numel() > 0, "target", "at least one", tuple(checked.shape))
-    refuse(~checked.isfinite(), "target", "finite", checked)
-    return _checked_labels(distribution, checked) if has_classes(distribution) else checked
-
-
-def _checked_labels(distribution: Distribution, target: Tensor) -> Tensor:
-    probabilities: Tensor = distribution.probs  # type: ignore[attr-defined]
-    refuse(probabilities.isnan(), "distribution", "without NaN", probabilities)
-    wrong = (target < 0) | (target >= probabilities.shape[-1]) | (target != target.long())
-    refuse(wrong, "target", f"class numbers from 0 to {probabilities.shape[-1] - 1}", target)
-    return target.long()
 
 
 def probabilities_and_labels(metric: str, distribution: Distribution, target: Any) -> tuple[Tensor, Tensor]:

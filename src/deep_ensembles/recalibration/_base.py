@@ -12,9 +12,9 @@ from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
 from deep_ensembles._distributions import rebuilt
+from deep_ensembles._tensors import checked_target, has_classes, refuse
 from deep_ensembles.heads import Delta
-from deep_ensembles.metrics._inputs import checked_target, has_classes, refuse
-from deep_ensembles.mixture import Mixture
+from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 from deep_ensembles.scoring import log_score
 
@@ -55,11 +55,6 @@ def one_number(name: str, distribution: Distribution) -> Mixture:
     if mixture.weights.device.type == "mps":
         return mixture
     return Mixture(rebuilt(mixture.components, Tensor.double), mixture.weights)
-
-
-def precise(mixture: Mixture) -> Mixture:
-    """The mixture on the CPU in double precision."""
-    return Mixture(rebuilt(mixture.components, lambda parameter: parameter.detach().cpu().double()), mixture.weights)
 
 
 def held_out(mixture: Mixture, target: Any, least: int = 2) -> tuple[Mixture, Tensor]:

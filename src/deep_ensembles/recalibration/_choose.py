@@ -12,7 +12,8 @@ from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
 from deep_ensembles._random import RandomState, seed_sequence
-from deep_ensembles.metrics._inputs import has_classes
+from deep_ensembles._splits import random_parts
+from deep_ensembles._tensors import has_classes
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import Prediction, Recalibration, as_mixture, held_out
 from deep_ensembles.recalibration.conformal import conformal
@@ -65,11 +66,9 @@ def choose(
     compared = _default(mixture) if names is None else tuple(names)
     known = ", ".join(_FITS)
     require(not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS), "names", f"of {known}", names)
-    kinds = np.arange(len(seen)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-    order = np.random.default_rng(seed_sequence(random_state)).permutation(int(kinds.max()) + 1)
-    require(len(order) > 1, "groups", "at least 2 different ones", len(order))
-    parts = np.array_split(order, min(_FOLDS, len(order)))
-    folds = [torch.from_numpy(np.flatnonzero(np.isin(kinds, part))) for part in parts]
+    generator = np.random.default_rng(seed_sequence(random_state))
+    parts = random_parts(_FOLDS, len(seen), None if groups is None else np.asarray(groups), generator)
+    folds = [torch.from_numpy(part) for part in parts]
     predictions = {name: [_predicted(_FITS[name], mixture, seen, fold) for fold in folds] for name in compared}
     fit = _FITS[_tied({name: _scored(log_score, each, seen, folds) for name, each in predictions.items()})[0]]
     return None if fit is None else fit(mixture, seen)

@@ -12,8 +12,9 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_flag, check_number, require
-from deep_ensembles.metrics._inputs import has_classes
-from deep_ensembles.recalibration._base import Prediction, as_mixture, held_out, one_number, precise
+from deep_ensembles._tensors import has_classes
+from deep_ensembles.mixture import precise
+from deep_ensembles.recalibration._base import Prediction, as_mixture, held_out, one_number
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 
 # The least distance between two levels of a recalibrated prediction.

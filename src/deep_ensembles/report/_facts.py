@@ -13,11 +13,10 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Normal
 
 from deep_ensembles._checks import require
+from deep_ensembles._tensors import checked_target, refuse
 from deep_ensembles.heads import Delta
-from deep_ensembles.metrics._inputs import checked_target, refuse
-from deep_ensembles.mixture import Mixture
+from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
-from deep_ensembles.recalibration._base import precise
 from deep_ensembles.scoring import brier, crps, log_score
 
 Vector = NDArray[np.float64]

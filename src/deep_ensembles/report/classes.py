@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deep_ensembles.metrics import accuracy_confidence_curve, ood_detection
-from deep_ensembles.metrics.reliability_diagram import reliability
+from deep_ensembles.metrics.calibration import reliability
 from deep_ensembles.report._facts import Facts, Rows, Sources, Vector
 from deep_ensembles.report.evaluation import Curve, Findings, Stop
 from deep_ensembles.report.examples import Columns, examples

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from deep_ensembles._terminal import Listing
 from deep_ensembles.report.scores import Score
-from deep_ensembles.tables import Table
 
 # Columns of numbers; None where a row has none.
 Curve = Mapping[str, Sequence[Any]]
@@ -123,14 +123,14 @@ class Evaluation:
         plain: dict[str, Any] = _plain(dataclasses.asdict(self))
         return plain
 
-    def table(self) -> Table:
+    def table(self) -> Listing:
         """The scores as a table."""
         head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
         rows = [
             [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), score.aim]
             for score in self.scores
         ]
-        return Table("Scores", head, rows)
+        return Listing("Scores", head, rows)
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from deep_ensembles.panels import Layer, Line, Panel, Points
+from deep_ensembles._terminal import Listing
+from deep_ensembles.report.charts import Layer, Line, Panel, Points
 from deep_ensembles.report.classes import MATRIX_CLASSES
 from deep_ensembles.report.evaluation import Evaluation, Example, Outside, Stop
 from deep_ensembles.report.svg import draw
 from deep_ensembles.report.wording import bound, count, level, number, percent
-from deep_ensembles.tables import Table
 
 _STOPS_SHOWN = 8
 _CELLS_SHOWN = 16
@@ -38,7 +38,7 @@ def trust(evaluation: Evaluation) -> dict[str, Any]:
         "stops": said,
         "start": start,
         "default": said[start],
-        "table": Table("", [*heads, "Share kept", "Rows kept"], [[said[i][key] for key in keys] for i in some]),
+        "table": Listing("", [*heads, "Share kept", "Rows kept"], [[said[i][key] for key in keys] for i in some]),
         "picture": Markup(_kept(evaluation.stops, start, label)),
     }
 
@@ -63,7 +63,7 @@ def _kept(found: Sequence[Stop], start: int, label: str) -> str:
     return draw(panel, "Share of rows kept for each demand", "The share of rows kept falls as the demand becomes stricter.")
 
 
-def example_listings(evaluation: Evaluation) -> list[Table]:
+def example_listings(evaluation: Evaluation) -> list[Listing]:
     """The rows worth a look."""
     classes = evaluation.task == "classes"
     worst = "The wrong predictions that gave the true class least" if classes else "The largest errors"
@@ -71,7 +71,7 @@ def example_listings(evaluation: Evaluation) -> list[Table]:
     for title, rows in (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong)):
         lines = [_class_line(row.values) if classes else _number_line(row.values, evaluation.coverage) for row in rows]
         lines = [{"Row": count(row.row), **line, **_cells(row)} for row, line in zip(rows, lines, strict=True)]
-        found += [Table(title, list(lines[0]), [list(line.values()) for line in lines])] if lines else []
+        found += [Listing(title, list(lines[0]), [list(line.values()) for line in lines])] if lines else []
     return found
 
 
@@ -101,7 +101,7 @@ def _cells(row: Example) -> dict[str, str]:
     return {"Its values": ", ".join(pairs[:_CELLS_SHOWN]) + (f" and {count(more)} more" if more > 0 else "")}
 
 
-def class_listing(evaluation: Evaluation) -> Table:
+def class_listing(evaluation: Evaluation) -> Listing:
     """Each class with its rows, recall and precision; of very many the worst found."""
     curve = evaluation.curves["classes"]
     lines = list(zip(evaluation.labels, curve["rows"], curve["recall"], curve["precision"], strict=True))
@@ -110,19 +110,19 @@ def class_listing(evaluation: Evaluation) -> Table:
         lines = sorted((line for line in lines if line[2] is not None), key=lambda line: line[2])[:_CLASSES_SHOWN]
         title = f"The {len(lines)} of {len(evaluation.labels)} classes that are found least: recall and precision"
     rows = [[label, count(n), *("–" if each is None else percent(each) for each in shares)] for label, n, *shares in lines]
-    return Table(title, ["Class", "Rows", "Recall", "Precision"], rows)
+    return Listing(title, ["Class", "Rows", "Recall", "Precision"], rows)
 
 
-def confusion_listing(evaluation: Evaluation) -> Table:
+def confusion_listing(evaluation: Evaluation) -> Listing:
     """The pairs of classes that are confused most."""
     curve, labels = evaluation.curves["confusions"], evaluation.labels
     lines = zip(curve["actual"], curve["predicted"], curve["rows"], strict=True)
     rows = [[labels[true], labels[guess], count(n)] for true, guess, n in lines]
-    return Table("The most frequent confusions", ["Actual", "Taken for", "Rows"], rows)
+    return Listing("The most frequent confusions", ["Actual", "Taken for", "Rows"], rows)
 
 
-def outside_listing(found: Sequence[Outside]) -> Table:
+def outside_listing(found: Sequence[Outside]) -> Listing:
     """Columns that left the range of training."""
     rows = [[each.column, each.seen, count(each.rows), percent(each.share), ", ".join(each.examples)] for each in found]
     heads = ["Column", "Seen in training", "Rows outside", "Share", "Examples"]
-    return Table("Values outside the range of training", heads, rows)
+    return Listing("Values outside the range of training", heads, rows)

@@ -13,7 +13,7 @@ from deep_ensembles.report.evaluation import Curve, Findings, Stop
 from deep_ensembles.report.examples import Columns, examples
 from deep_ensembles.report.scores import Score, difference, mean_score, over
 from deep_ensembles.report.selection import ENOUGH, by_doubt, histogram, risk_by_share, shown_rows, stops
-from deep_ensembles.report.ticks import round_step
+from deep_ensembles.report.svg import round_step
 from deep_ensembles.report.wording import awareness_verdict, count, coverage_verdict, level, number, percent, row_count
 
 LEVELS = tuple(np.arange(1, 20) / 20)

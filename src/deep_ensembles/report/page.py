@@ -16,12 +16,12 @@ from markupsafe import Markup
 
 import deep_ensembles
 from deep_ensembles._files import write_atomically
+from deep_ensembles._terminal import Listing
 from deep_ensembles.report.evaluation import Evaluation
 from deep_ensembles.report.listings import class_listing, confusion_listing, example_listings, outside_listing, trust
 from deep_ensembles.report.pictures import Picture, pictures
 from deep_ensembles.report.svg import draw
 from deep_ensembles.report.wording import count, gain_verdict
-from deep_ensembles.tables import Table
 
 _NOTEBOOK_HEIGHT = 900
 
@@ -57,7 +57,7 @@ class Report:
         write_atomically(target, self.html.encode())
         return target
 
-    def text(self) -> Table:
+    def text(self) -> Listing:
         """The scores as a table, for a terminal."""
         return self.evaluation.table()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_ensembles.panels import Columns, Grid, Layer, Line, Panel, Points, Ranges, Role
+from deep_ensembles.report.charts import Columns, Grid, Layer, Line, Panel, Points, Ranges, Role
 from deep_ensembles.report.classes import N_BINS
 from deep_ensembles.report.evaluation import Evaluation
 from deep_ensembles.report.wording import count, level

@@ -1,0 +1,206 @@
+"""Pictures as arrays; the only file that knows the image library."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+from deep_ensembles._checks import check_integer, require
+
+
+class DatasetError(ValueError):
+    """A data set is missing, damaged, could not be fetched, or is not what its name promises."""
+
+
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+def read_picture(content: bytes, file: str, mode: str = "RGB", size: int | None = None) -> NDArray[np.uint8]:
+    """A picture of any kind (grey, palette, CMYK, …) in one mode.
+
+    Arguments:
+        content: of the file.
+        file: its name, for people.
+        mode: "RGB" or "L" for grey.
+        size: if given, the shorter side is brought to so many pixels, and the square in the middle taken.
+
+    Shape:
+        `[height, width, 3]`, or `[height, width]` for grey
+    """
+    library = _pillow()
+    try:
+        with library.open(io.BytesIO(content)) as opened:
+            picture = opened.convert("RGBA") if "transparency" in opened.info else _eight_bits(opened, library)
+            picture = picture.convert(mode)
+    except Exception as error:  # the decoders of damaged files raise many kinds
+        raise DatasetError(f"{file} is broken or not a picture ({error})") from error
+    return np.array(picture if size is None else _fitted(picture, size, library))
+
+
+def _eight_bits(picture: Any, library: Any) -> Any:
+    """Grey pictures of 16 bits are brought to 8, which the library would cut off at white."""
+    if picture.mode == "F":
+        raise ValueError("its pixels are floating-point numbers, whose range is not known")
+    if not picture.mode.startswith("I"):
+        return picture
+    values = np.asarray(picture).astype(np.int64)
+    deep = picture.mode.startswith("I;16") or values.max() > 255
+    return library.fromarray((values.clip(0, 65535) // 257).astype(np.uint8)) if deep else picture
+
+
+def _fitted(picture: Any, size: int, library: Any) -> Any:
+    if picture.size == (size, size):
+        return picture
+    factor = size / min(picture.size)
+    wide, high = (max(size, round(side * factor)) for side in picture.size)
+    left, top = (wide - size) // 2, (high - size) // 2
+    smooth = picture.resize((wide, high), library.Resampling.BILINEAR)
+    return smooth.crop((left, top, left + size, top + size))
+
+
+def _pillow() -> ModuleType:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("pictures need Pillow: pip install 'deep-ensembles[images]'") from error
+    return Image
+
+
+class ClassFolders:
+    """The pictures of `<path>/<part>/<class>/…`; see `ImageFolder`."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        part: str = "train",
+        classes: Sequence[str] | None = None,
+        image_size: int = 64,
+        broken: str = "refuse",
+    ) -> None:
+        check_integer("image_size", image_size, low=1)
+        require(broken in ("refuse", "skip"), "broken", "'refuse' or 'skip'", broken)
+        self.path, self.image_size = Path(path), image_size
+        self._archive: tuple[int, zipfile.ZipFile] | None = None
+        found = self._found(part.strip("/"))
+        self.classes = tuple(sorted(found) if classes is None else classes)
+        missing = [name for name in self.classes if name not in found]
+        if missing or not found:
+            wanted = f"class {missing[0]}" if missing else "class folders with pictures"
+            raise DatasetError(f"{self.path} has no {wanted} in {part!r}; it has {', '.join(sorted(found)[:5]) or 'none'}")
+        self.files = [(file, number) for number, name in enumerate(self.classes) for file in sorted(found[name])]
+        if broken == "skip":
+            self._leave_out(self.check())
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def array(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """All pictures `[image, height, width, 3]` in memory, as they are, and their class numbers."""
+        images = np.empty((len(self), self.image_size, self.image_size, 3), np.uint8)
+        for row, (file, _) in enumerate(self._shown(self.files)):
+            images[row] = self.pixels(file)
+        return images, np.array([number for _, number in self.files], np.int64)
+
+    def check(self) -> list[str]:
+        """Read every file; the names of those that are no pictures."""
+        return [file for file, _ in self._shown(self.files) if not self._is_picture(file)]
+
+    def _is_picture(self, file: str) -> bool:
+        try:
+            self.pixels(file)
+        except DatasetError:
+            return False
+        return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_archive": None}
+
+    def _leave_out(self, broken: list[str]) -> None:
+        if broken:
+            warnings.warn(f"{self.path}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=4)
+        bad = set(broken)
+        self.files = [each for each in self.files if each[0] not in bad]
+        if not self.files:
+            raise DatasetError(f"{self.path} has no picture that can be read")
+
+    def _found(self, part: str) -> dict[str, list[str]]:
+        """Pictures by class; a zip, or what was unpacked from one, often has a single folder around everything."""
+        if not self.path.exists():
+            raise DatasetError(f"{self.path} is not there")
+        found = self._files_by_class(part)
+        around = self._folders() if part and not found else []
+        return self._files_by_class(f"{around[0]}/{part}") if len(around) == 1 else found
+
+    def _folders(self) -> list[str]:
+        """The outermost folders, without hidden ones and those that macOS packs along."""
+        if self.path.is_file():
+            names = {name.partition("/")[0] for name in self._zip().namelist() if "/" in name}
+        else:
+            names = {each.name for each in self.path.iterdir() if each.is_dir()}
+        return sorted(name for name in names if not name.startswith((".", "__")))
+
+    def _files_by_class(self, part: str) -> dict[str, list[str]]:
+        prefix = f"{part}/" if part else ""
+        found: dict[str, list[str]] = {}
+        for file in self._names(part):
+            name, _, rest = file.removeprefix(prefix).partition("/")
+            hidden = any(each.startswith((".", "__")) for each in (name, rest.rpartition("/")[2]))
+            if file.startswith(prefix) and file.lower().endswith(ENDINGS) and rest and not hidden:
+                found.setdefault(name, []).append(file)
+        return found
+
+    def _names(self, part: str) -> Iterator[str]:
+        if self.path.is_file():
+            yield from self._zip().namelist()
+            return
+        for folder, _, files in os.walk(self.path / part):
+            inside = Path(folder).relative_to(self.path)
+            yield from ((inside / file).as_posix() for file in files)
+
+    def _zip(self) -> zipfile.ZipFile:
+        """The archive, opened in this process: processes that share an open file read from each other's places."""
+        if self._archive is None or self._archive[0] != os.getpid():
+            try:
+                self._archive = os.getpid(), zipfile.ZipFile(self.path)
+            except zipfile.BadZipFile as error:
+                raise DatasetError(f"{self.path} is neither a folder nor a zip file ({error})") from error
+        return self._archive[1]
+
+    def pixels(self, file: str) -> NDArray[np.uint8]:
+        """One picture, `[height, width, 3]`."""
+        try:
+            content = self._zip().read(file) if self.path.is_file() else (self.path / file).read_bytes()
+        except (OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            raise DatasetError(f"{self.path}: {file} cannot be read ({error})") from error
+        return read_picture(content, f"{self.path}: {file}", size=self.image_size)
+
+    def _shown(self, files: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:
+        """With a bar on a terminal."""
+        console, quiet = Console(file=sys.stderr), not sys.stderr.isatty()
+        return track(files, f"reading {self.path.name}", console=console, transient=True, disable=quiet)
+
+
+def class_groups(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Classes by group, such as dogs and others, from a table with the columns `wnid` and `group` separated by tabs."""
+    groups: dict[str, tuple[str, ...]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                groups[row["group"]] = (*groups.get(row["group"], ()), row["wnid"])
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} is not a table with the columns `wnid` and `group` ({error})") from error
+    return groups

@@ -1,0 +1,189 @@
+"""Every way to split rows: hold some out, resample them, cut them into folds; by class, by group or by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from deep_ensembles._checks import check_integer, check_number, require
+
+Split = tuple[np.ndarray, np.ndarray]
+
+
+class Resampling(Protocol):
+    """Which of its rows a member is trained on."""
+
+    def __call__(self, rows: np.ndarray, generator: np.random.Generator, /) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """As many rows as there are, drawn with replacement: bagging. About 63 % of the rows are seen."""
+
+    def __call__(self, rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        return np.sort(generator.choice(rows, size=len(rows), replace=True))
+
+
+@dataclass(frozen=True)
+class Subsample:
+    """A share of the rows, drawn without replacement."""
+
+    fraction: float = 0.8
+
+    def __post_init__(self) -> None:
+        check_number("fraction", self.fraction, low=0, above=True, high=1)
+
+    def __call__(self, rows: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        return np.sort(generator.choice(rows, size=max(1, round(self.fraction * len(rows))), replace=False))
+
+
+@dataclass(frozen=True, eq=False)
+class ComplementaryFolds:
+    """Every member holds out a fold of its own, so that each row is predicted by members that never saw it.
+
+    Arguments:
+        n_folds: how many folds; by default 5, or as many as there are members if those are fewer.
+        groups: the group of every row; rows of a group are held out together.
+    """
+
+    n_folds: int | None = None
+    groups: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.n_folds is not None:
+            check_integer("n_folds", self.n_folds, low=2)
+
+    def __call__(
+        self, rows: np.ndarray, n_members: int, generator: np.random.Generator, strata: np.ndarray | None = None
+    ) -> list[np.ndarray]:
+        """The folds of some rows, each in order; with `strata`, the class of each row, the same share of each."""
+        count = min(5, n_members) if self.n_folds is None else self.n_folds
+        require(2 <= count <= n_members, "n_folds", f"from 2 to the number of members ({n_members})", count)
+        kind, names = np.arange(len(rows)), strata
+        if self.groups is not None:
+            require(len(self.groups) > int(rows.max()), "groups", "one per row", len(self.groups))
+            kind, names = np.unique(np.asarray(self.groups)[rows], return_inverse=True)[1], None
+        n_kinds = int(kind.max()) + 1
+        require(n_kinds >= count, "n_folds", f"at most the number of rows or groups ({n_kinds})", count)
+        order = generator.permutation(n_kinds)
+        if names is not None:
+            order = order[np.argsort(names[order], kind="stable")]
+        fold_of = np.empty(n_kinds, dtype=np.int64)
+        fold_of[order] = np.arange(n_kinds) % count
+        return [rows[fold_of[kind] == fold] for fold in range(count)]
+
+
+def hold_out(
+    rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """(rows to train on, rows held out), each in order; with `strata`, the class of each row, the same share of each."""
+    if len(rows) < 2:
+        raise ValueError("at least 2 rows are needed to hold some out, got 1 sample")
+    n_held_out = min(len(rows) - 1, max(1, round(fraction * len(rows))))
+    order = generator.permutation(len(rows))
+    if strata is not None:
+        order = order[np.argsort(strata[order], kind="stable")]
+        # Rows of one class now stand together: evenly spaced picks take the same share of each.
+        picks = np.floor((np.arange(n_held_out) + generator.random()) * len(rows) / n_held_out).astype(np.int64)
+        held_out = order[np.minimum(picks, len(rows) - 1)]
+    else:
+        held_out = order[:n_held_out]
+    mask = np.zeros(len(rows), dtype=bool)
+    mask[held_out] = True
+    return rows[~mask], rows[mask]
+
+
+def hold_out_groups(groups: np.ndarray, n_rows: int, generator: np.random.Generator) -> Split:
+    """(rows to train on, rows held out): whole groups, drawn at random until about so many rows are held out.
+
+    Arguments:
+        groups: the number of each row's group, from 0.
+    """
+    order = generator.permutation(int(groups.max()) + 1)
+    enough = int(np.searchsorted(np.cumsum(np.bincount(groups)[order]), n_rows)) + 1
+    held_out = np.isin(groups, order[: min(enough, len(order) - 1)])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def hold_out_latest(times: np.ndarray, n_rows: int) -> Split:
+    """(rows to train on, rows held out): the latest, at most so many; rows of the same time stay together.
+
+    Example:
+        >>> hold_out_latest(np.array([3.0, 1.0, 2.0, 3.0]), 2)
+        (array([1, 2]), array([0, 3]))
+    """
+    held_out = times > np.sort(times)[len(times) - n_rows - 1]
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def cross_validation_splits(
+    cv: Any,
+    n_rows: int,
+    *,
+    classes: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    times: np.ndarray | None = None,
+    seed: int = 0,
+) -> list[Split]:
+    """(rows to train on, rows to test on) of each fold.
+
+    Arguments:
+        cv: the number of folds, a splitter of scikit-learn, or pairs of row numbers or masks.
+        classes: the class of each row; folds have the same share of each.
+        groups: the group of each row; rows of a group are tested together.
+        times: the time of each row; each fold is tested on the rows that come next.
+        seed: of the order in which rows are dealt to folds.
+    """
+    order = np.arange(n_rows)
+    if isinstance(cv, (int, np.integer)):
+        check_integer("cv", cv, low=2)
+        require(bool(cv <= n_rows), "cv", f"at most the number of rows ({n_rows})", cv)
+        order = order if times is None else np.argsort(times, kind="stable")
+        cv = _splitter(int(cv), classes, groups, times, seed)
+    pairs: Iterable[tuple[Any, Any]] = cv if not hasattr(cv, "split") else cv.split(np.zeros((n_rows, 1)), classes, groups)
+    splits = [(order[_row_numbers(train, n_rows)], order[_row_numbers(test, n_rows)]) for train, test in pairs]
+    require(bool(splits) and all(len(a) and len(b) for a, b in splits), "cv", "folds with rows to train and to test on", cv)
+    return splits
+
+
+def _splitter(cv: int, classes: np.ndarray | None, groups: np.ndarray | None, times: np.ndarray | None, seed: int) -> Any:
+    from sklearn import model_selection  # when it is needed: it takes a second
+
+    if times is not None:
+        return model_selection.TimeSeriesSplit(cv)
+    kinds = {"KFold": True, "StratifiedKFold": classes is not None, "GroupKFold": groups is not None}
+    name = [name for name, fits in kinds.items() if fits][-1]
+    return getattr(model_selection, name)(cv, shuffle=True, random_state=seed)
+
+
+def _row_numbers(rows: Any, n: int) -> np.ndarray:
+    rows = np.asarray(rows)
+    if rows.dtype == bool:
+        require(rows.shape == (n,), "cv", f"masks of all {n} rows, or row numbers", list(rows.shape))
+        rows = np.flatnonzero(rows)
+    rows = rows.astype(np.int64)
+    inside = bool(rows.ndim == 1 and ((rows >= 0) & (rows < n)).all())
+    require(inside, "cv", f"row numbers from 0 to {n - 1}", rows)
+    return rows
+
+
+def random_parts(n_parts: int, n_rows: int, groups: np.ndarray | None, generator: np.random.Generator) -> list[np.ndarray]:
+    """Row numbers in so many parts of about equal size, dealt at random; rows of a group stay together."""
+    kinds = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    order = generator.permutation(int(kinds.max()) + 1)
+    require(len(order) > 1, "groups", "at least 2 different ones", len(order))
+    return [np.flatnonzero(np.isin(kinds, part)) for part in np.array_split(order, min(n_parts, len(order)))]
+
+
+def regular_parts(
+    n_parts: int, n_rows: int, groups: np.ndarray | None = None, times: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Row numbers in so many parts without chance: one after the other by time, whole groups, or every n-th row."""
+    if times is not None:
+        return np.array_split(np.argsort(times, kind="stable"), n_parts)
+    kinds = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
+    parts = [np.flatnonzero(kinds % n_parts == part) for part in range(n_parts)]
+    return [part for part in parts if len(part)]

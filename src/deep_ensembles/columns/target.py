@@ -1,0 +1,267 @@
+"""The column to predict: numbers or classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles._checks import require
+from deep_ensembles.columns._column import TableError, UnreadableValue, check_readable
+from deep_ensembles.columns._parsing import is_date, is_number, is_padded, is_text, nulls, plain, text
+from deep_ensembles.columns.boolean import Boolean
+from deep_ensembles.columns.date import date, date_pattern
+from deep_ensembles.columns.number import READABLE, Number, are_numbers, number, written
+
+REGRESSION, CLASSIFICATION = "regression", "classification"
+FEW_CLASSES = 20
+ROWS_PER_CLASS = 10
+_MOST_CLASSES = 1000
+
+Label = str | bool | int
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column to predict, as it was understood in training.
+
+    Arguments:
+        name: of the column.
+        task: `regression` or `classification`.
+        classes: of a classification, in the order of their codes.
+        decimal: the decimal mark of numbers in text.
+        reason: why it is this task.
+        notes: what else is worth saying.
+
+    Example:
+        >>> target, codes, kept = understand_target("pet", pa.array(["cat", "dog", None, "dog"]))
+        >>> target.classes, codes.tolist(), kept.tolist()
+        (('cat', 'dog'), [0, 1, 1], [True, True, False, True])
+    """
+
+    name: str
+    task: str
+    classes: tuple[Label, ...] = ()
+    decimal: str = "."
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+
+    def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1, errors: str = "refuse") -> NDArray[np.float64]:
+        """Numbers, or codes of classes, NaN where missing; a class that training did not see cannot be read.
+
+        Arguments:
+            values: of the column.
+            first_row: the number of the first value in messages.
+            errors: `refuse` values that cannot be read, or take them as `missing`.
+        """
+        if self.task == REGRESSION:
+            return _numbers(self.name, self.decimal).read(values, errors, first_row)
+        if isinstance(self.classes[0], bool):
+            return Boolean(self.name, ()).read(values, errors, first_row)
+        texts = text(values)
+        if isinstance(self.classes[0], int):
+            read = _numbers(self.name, self.decimal).read(values, errors, first_row)
+            texts = text(pa.array(read, mask=np.isnan(read)))
+        names = [str(label) for label in self.classes]
+        if pa.types.is_boolean(values.type):  # which as text are written small
+            names = [name.lower() for name in names]
+        known = pa.array(names, texts.type)
+        codes = pc.index_in(texts, value_set=known).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        unseen = np.isnan(codes) & ~nulls(texts)
+        check_readable(self.name, "class that training saw", texts, unseen, errors, first_row)
+        return codes
+
+    def data(self) -> dict[str, Any]:
+        """Plain data for JSON, from which `target_from` makes an equal target."""
+        return {**vars(self), "classes": list(self.classes), "notes": list(self.notes)}
+
+
+def target_from(data: Mapping[str, Any]) -> Target:
+    """The target that `Target.data` described."""
+    return Target(**{**data, "classes": tuple(data["classes"]), "notes": tuple(data["notes"])})
+
+
+def understand_target(
+    name: str, values: pa.Array | pa.ChunkedArray, task: str | None = None, decimal: str = "."
+) -> tuple[Target, NDArray[np.float64] | NDArray[np.int64], NDArray[np.bool_]]:
+    """Find out whether a column holds numbers or classes.
+
+    Text and booleans are classes, and so are two different whole numbers, or up to 20 with 10 rows each on average; other
+    numbers are numbers.
+
+    Arguments:
+        name: of the column.
+        values: of training.
+        task: `regression` or `classification`, where it is known.
+        decimal: the decimal mark of numbers in text where they do not tell, as in 1,234.
+
+    Returns:
+        What was understood; the numbers, or codes of classes, of rows that have one; and which rows these are.
+    """
+    require(task in (None, REGRESSION, CLASSIFICATION), "task", f"None, {REGRESSION!r} or {CLASSIFICATION!r}", task)
+    values = plain(values)
+    if len(values) == 0:
+        raise TableError(f"the table has no rows, so that there is no `{name}` to learn")
+    read, mark, complaint = _as_numbers(name, values, decimal)
+    if task == REGRESSION and complaint:
+        raise complaint
+    reason = f"{task}, as asked"
+    if task is None:
+        task, reason = _task_of(name, values, read, complaint)
+    classes = () if task == REGRESSION else _classes(name, values, read)
+    target = Target(name, task, classes, mark, reason)
+    found = target.read(values) if classes else read
+    kept = ~np.isnan(found)
+    if classes:
+        codes = found[kept].astype(np.int64)
+        return replace(target, notes=(*_left_out(kept), *_lonely(target, codes))), codes, kept
+    _check_varied(name, found[kept])
+    return replace(target, notes=_left_out(kept)), found[kept], kept
+
+
+def _numbers(name: str, decimal: str) -> Number:
+    return Number(name, 0.0, 0.0, 0.0, 1.0, decimal=decimal)
+
+
+def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.float64], str, UnreadableValue | None]:
+    """Numbers where the values are some, their decimal mark, and the error that names the first that is none."""
+    if is_number(values.type) or pa.types.is_boolean(values.type):
+        return _numbers(name, ".").read(values), ".", None
+    if is_date(values.type):
+        raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
+    if not is_text(values.type):
+        raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
+    texts = text(values)
+    read, mark, bad = written(texts, decimal)
+    if not bad.any():
+        return read, mark, None
+    place = int(np.argmax(bad))
+    return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number")
+
+
+def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], complaint: UnreadableValue | None) -> tuple[str, str]:
+    if pa.types.is_boolean(values.type):
+        return CLASSIFICATION, f"`{name}` is true or false: classification"
+    texts = text(values) if is_text(values.type) else None
+    if texts is not None and (complaint or is_padded(texts)):
+        different = texts.drop_null().unique()
+        if complaint and np.isnan(read[~nulls(texts)]).mean() <= 1 - READABLE:
+            raise TableError(
+                f"`{name}` is a number in nearly all rows, but {complaint.value!r} in row {complaint.row}; "
+                "correct it, leave it empty, or say that the task is classification"
+            )
+        if date_pattern(different, READABLE):
+            raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
+        return CLASSIFICATION, f"`{name}` is text with {len(different)} different values: classification"
+    known = read[~np.isnan(read)]
+    distinct, whole = len(np.unique(known)), (known == np.floor(known)).all()
+    if whole and (distinct <= 2 or (distinct <= FEW_CLASSES and len(known) >= ROWS_PER_CLASS * distinct)):
+        return CLASSIFICATION, f"`{name}` has only {distinct} different whole numbers: classification"
+    return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
+
+
+def _check_varied(name: str, known: NDArray[np.float64]) -> None:
+    if not len(known):
+        raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
+    if known.min() == known.max():
+        raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
+
+
+def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:
+    texts, known = text(values), np.unique(read[~np.isnan(read)])
+    all_numbers = not np.isnan(read[~nulls(texts)]).any() and not is_padded(texts)
+    classes: tuple[Label, ...] = tuple(sorted(texts.drop_null().unique().to_pylist()))
+    if pa.types.is_boolean(values.type):
+        classes = tuple(each == "true" for each in classes)
+    elif len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:
+        classes = tuple(int(each) for each in known)
+    if len(classes) < 2:
+        raise TableError(f"`{name}` needs at least two classes, got {', '.join(map(repr, classes)) or 'no value'} only")
+    return classes
+
+
+def _lonely(target: Target, codes: NDArray[np.int64]) -> tuple[str, ...]:
+    """A note on classes of one row; far too many classes are refused."""
+    name, n_classes = target.name, len(target.classes)
+    if n_classes > _MOST_CLASSES or n_classes > max(FEW_CLASSES, len(codes) / 2):
+        raise TableError(f"`{name}` has {n_classes} classes in {len(codes)} rows; is it the column to predict?")
+    single = [str(target.classes[code]) for code in np.flatnonzero(np.bincount(codes, minlength=n_classes) == 1)]
+    return (f"only one row of `{name}` is {', '.join(single[:5])}{', …' * (len(single) > 5)}",) if single else ()
+
+
+def _left_out(kept: NDArray[np.bool_]) -> tuple[str, ...]:
+    lost = int((~kept).sum())
+    return (f"{lost} row{'s' * (lost != 1)} without a target {'are' if lost != 1 else 'is'} left out",) if lost else ()
+
+
+def read_weights(
+    name: str, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None = None
+) -> NDArray[np.float64]:
+    """Weights of rows: numbers ≥ 0, none missing, not all 0.
+
+    Arguments:
+        rows: the numbers of those that count, from 0; all by default.
+
+    Example:
+        >>> read_weights("w", pa.array(["1", "0.5"])).tolist()
+        [1.0, 0.5]
+    """
+    known, rows = _of_rows(values, rows)
+    weights = _complete(name, "weight", number(name, known).read(known), rows)
+    if (weights < 0).any():
+        place = int(np.argmax(weights < 0))
+        raise TableError(f"weights must be ≥ 0, but `{name}` is {weights[place]:g} in row {rows[place] + 1}")
+    if not weights.any():
+        raise TableError(f"weights must not all be 0, but those of `{name}` are")
+    return weights
+
+
+def read_groups(name: str, values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+    """Codes of groups from 0 in the order of their first rows; rows without a group are one of their own.
+
+    Example:
+        >>> read_groups("house", pa.array(["b", "a", None, "b"])).tolist()
+        [0, 1, 2, 0]
+    """
+    codes = text(values).dictionary_encode("encode")
+    if len(codes.dictionary) < 2:
+        raise TableError(f"groups must be at least two, but `{name}` has {len(codes.dictionary)}")
+    return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def read_times(name: str, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """Numbers, or dates in seconds since 1970, by which rows can be put in order; none missing.
+
+    Arguments:
+        rows: the numbers of those that count, from 0; all by default.
+
+    Example:
+        >>> read_times("day", pa.array(["1970-01-02", "1970-01-01"])).tolist()
+        [86400.0, 0.0]
+    """
+    known, rows = _of_rows(values, rows)
+    dated = is_date(known.type) or (is_text(known.type) and not are_numbers(text(known)))
+    column = date(name, known) if dated else number(name, known)
+    return _complete(name, "time", column.read(known), rows)
+
+
+def _of_rows(values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The column with other rows' values made missing, so that messages count the rows of the whole table; and the rows."""
+    whole = plain(values)
+    if rows is None:
+        return whole, np.arange(len(whole))
+    counts = np.zeros(len(whole), dtype=bool)
+    counts[rows] = True
+    return pc.if_else(pa.array(counts), whole, pa.scalar(None, whole.type)), rows
+
+
+def _complete(name: str, what: str, read: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    own = read[rows]
+    if np.isnan(own).any():
+        row = rows[int(np.argmax(np.isnan(own)))] + 1
+        raise TableError(f"every row needs a {what}, but `{name}` is missing in row {row}")
+    return own

@@ -1,0 +1,154 @@
+"""How often predictions of about the same confidence are right."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.distributions import Distribution
+
+from deep_ensembles._checks import check_flag, check_integer, check_number
+from deep_ensembles._distributions import exact_cdf, marginal
+from deep_ensembles._tensors import checked_target, has_classes, refuse
+from deep_ensembles.metrics._inputs import Vector, probabilities_and_labels
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """Mean confidence, accuracy and number of cases of every bin that holds any, from the least sure to the surest."""
+
+    confidence: Vector
+    accuracy: Vector
+    count: NDArray[np.int64]
+
+    @property
+    def calibration_error(self) -> float:
+        r"""Mean distance of accuracy from confidence, $\sum_b \frac{n_b}{N}\,|a_b - c_b|$, over bins."""
+        return float(np.average(np.abs(self.accuracy - self.confidence), weights=self.count))
+
+
+def reliability_diagram(distribution: Distribution, target: Any, n_bins: int = 15, adaptive: bool = False) -> Reliability:
+    r"""Cases gathered in bins of confidence, the probability of the most probable class, with their accuracy.
+
+    Bins are closed above, $(\frac{b-1}{B}, \frac{b}{B}]$. Adaptive ones end at the cases of rank
+    $\lceil bN/B \rceil$: as many cases in each, but cases of the same confidence stay together.
+
+    References:
+        Guo, Pleiss, Sun, Weinberger (2017); Nguyen & O'Connor (2015) for adaptive bins.
+
+    Arguments:
+        distribution: a prediction over classes, `Mixture` or torch's `Categorical`.
+        target: the true classes.
+        n_bins: how many bins; those without a case are left out.
+        adaptive: whether bins hold equally many cases instead of being equally wide.
+
+    Shape:
+        distribution with batch `[*batch]`, target `[*batch]` → arrays `[bin]`.
+
+    Example:
+        >>> import torch
+        >>> sure = torch.tensor([[0.75, 0.25], [0.25, 0.75], [1.0, 0.0]])
+        >>> diagram = reliability_diagram(torch.distributions.Categorical(sure), torch.tensor([0, 0, 0]), n_bins=4)
+        >>> diagram.confidence.tolist(), diagram.accuracy.tolist(), diagram.count.tolist()
+        ([0.75, 1.0], [0.5, 1.0], [2, 1])
+    """
+    check_integer("n_bins", n_bins, low=1)
+    check_flag("adaptive", adaptive)
+    probabilities, labels = probabilities_and_labels("reliability_diagram", distribution, target)
+    highest, predicted = probabilities.max(-1)
+    return reliability(highest.double().numpy(), (predicted == labels).numpy(), n_bins, adaptive)
+
+
+def reliability(confidence: Vector, correct: Any, n_bins: int, adaptive: bool = False) -> Reliability:
+    """The same from each case's confidence and whether its prediction was right."""
+    bins = np.searchsorted(_edges(confidence, n_bins, adaptive), confidence)
+    count = np.bincount(bins)
+    right, sure = (np.bincount(bins, values) for values in (correct, confidence))
+    filled = count > 0
+    return Reliability(sure[filled] / count[filled], right[filled] / count[filled], count[filled])
+
+
+def _edges(confidence: Vector, n_bins: int, adaptive: bool) -> Vector:
+    """The upper ends of all bins but the last, which has none."""
+    inner = np.arange(1, n_bins)
+    if not adaptive:
+        return inner / n_bins
+    ranks = -(-inner * len(confidence) // n_bins)
+    return np.sort(confidence)[ranks - 1]
+
+
+def expected_calibration_error(distribution: Distribution, target: Any, n_bins: int = 15) -> float:
+    r"""Mean distance of accuracy from confidence, $\sum_b \frac{n_b}{N}\,|a_b - c_b|$, over bins of equal width.
+
+    With finitely many cases even the truth has a small error, larger the more bins there are.
+
+    References:
+        Naeini, Cooper, Hauskrecht (2015); Guo, Pleiss, Sun, Weinberger (2017).
+
+    Arguments:
+        distribution: a prediction over classes, `Mixture` or torch's `Categorical`.
+        target: the true classes.
+        n_bins: how many bins between 0 and 1; see `reliability_diagram`.
+
+    Shape:
+        distribution with batch `[*batch]`, target `[*batch]` → a number.
+
+    Example:
+        >>> import torch
+        >>> expected_calibration_error(torch.distributions.Categorical(torch.tensor([[0.75, 0.25]])), torch.tensor([0]))
+        0.25
+    """
+    return reliability_diagram(distribution, target, n_bins).calibration_error
+
+
+def adaptive_calibration_error(distribution: Distribution, target: Any, n_bins: int = 15) -> float:
+    r"""Mean distance of accuracy from confidence, $\sum_b \frac{n_b}{N}\,|a_b - c_b|$, over equally full bins.
+
+    Unlike `expected_calibration_error` it does not put nearly all cases of a confident network into one bin.
+
+    References:
+        Nguyen & O'Connor (2015); Mukhoti et al. (2020).
+
+    Arguments:
+        distribution: a prediction over classes, `Mixture` or torch's `Categorical`.
+        target: the true classes.
+        n_bins: how many bins; cases of the same confidence share one, see `reliability_diagram`.
+
+    Shape:
+        distribution with batch `[*batch]`, target `[*batch]` → a number.
+
+    Example:
+        >>> import torch
+        >>> two = torch.distributions.Categorical(torch.tensor([[0.75, 0.25], [0.5, 0.5]]))
+        >>> adaptive_calibration_error(two, torch.tensor([0, 1]), n_bins=2)
+        0.375
+    """
+    return reliability_diagram(distribution, target, n_bins, adaptive=True).calibration_error
+
+
+def interval_coverage(distribution: Distribution, target: Any, coverage: float = 0.9) -> float:
+    """The share of targets inside the central interval that should hold `coverage` of them; each of several targets counts.
+
+    Arguments:
+        distribution: a prediction of numbers.
+        target: what happened.
+        coverage: the probability between the two ends of the interval, as much being left below as above it.
+
+    Shape:
+        distribution with batch `[*batch]` and event `[*event]`, target `[*batch, *event]` → a number.
+
+    Example:
+        >>> import torch
+        >>> standard = torch.distributions.Normal(torch.zeros(4), torch.ones(4))
+        >>> interval_coverage(standard, torch.tensor([-3.0, -1.0, 0.0, 1.0]), coverage=0.9)
+        0.75
+    """
+    check_number("coverage", coverage, low=0, high=1)
+    if has_classes(distribution):
+        raise TypeError(f"`interval_coverage` needs a prediction of numbers, got {type(distribution).__name__} over classes")
+    below = exact_cdf(marginal(distribution), checked_target(distribution, target))
+    refuse(below.isnan(), "distribution", "without NaN", below)
+    inside = (below >= (1 - coverage) / 2) & (below <= (1 + coverage) / 2)
+    return float(inside.double().mean())

@@ -1,0 +1,1 @@
+"""Everything that only reproduces the paper: its data sets, experiments, records, figures and baseline PBP."""

@@ -1,0 +1,43 @@
+"""All data sets by name."""
+
+from __future__ import annotations
+
+import os
+
+from deep_ensembles._checks import require
+from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, data_home
+from deep_ensembles.paper.datasets.images import CARDS as IMAGES
+from deep_ensembles.paper.datasets.toy_cubic import CARDS as TOY_CUBIC
+from deep_ensembles.paper.datasets.uci import CARDS as UCI
+
+_CARDS = {each.name: each for each in (*TOY_CUBIC, *UCI, *IMAGES)}
+
+
+def cards() -> tuple[Card, ...]:
+    """What is known of every data set, source by source."""
+    return tuple(_CARDS.values())
+
+
+def card(name: str) -> Card:
+    """What is known of one data set.
+
+    Example:
+        >>> card("protein").rows, card("protein").splits, card("protein").hidden_units
+        (45730, 5, 100)
+    """
+    require(name in _CARDS, "name", f"one of {', '.join(_CARDS)}", name)
+    return _CARDS[name]
+
+
+def load_dataset(name: str, home: str | os.PathLike[str] | None = None) -> Dataset | ImageDataset:
+    """Any data set by name: a `Dataset` for tables, an `ImageDataset` for images.
+
+    Arguments:
+        name: see `cards()`, or `deep-ensembles data list`.
+        home: the data home; see `data_home`.
+
+    Example:
+        >>> load_dataset("toy_cubic").description
+        '20 points of y = x³ + noise, x in [-4, 4]'
+    """
+    return card(name).load(data_home(home))

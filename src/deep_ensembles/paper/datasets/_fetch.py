@@ -1,0 +1,145 @@
+"""Downloads of published originals; the only file that knows the download library.
+
+A file counts as there only when it is complete and its checksum fits: it is downloaded beside its place and renamed. So a
+fetch that was interrupted goes on with the files it lacks, and a converted set appears at once or not at all.
+
+Checksums: where one is known, the file must have it. Where none is (the split files, whose address pins a Git commit), the
+content is checked on conversion: row and column counts, finite numbers, splits that hold each row once. The checksum of what
+came is then recorded in `SHA256SUMS` beside the files, and from then on the file must have that one, so that a file that
+changes, here or where it is published, is noticed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from deep_ensembles._files import file_sum, write_atomically
+from deep_ensembles._pictures import DatasetError
+from deep_ensembles.paper.datasets._dataset import Card, Original
+
+try:
+    import pooch
+except ImportError as error:
+    raise ImportError("downloads need pooch: pip install 'deep-ensembles[data]'") from error
+
+SUMS = "SHA256SUMS"
+_CHUNK = 1 << 16
+# The file under way, its number and its bytes.
+_COLUMNS = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+
+
+def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
+    """Download a data set's originals into `<home>/originals/<name>` and convert them.
+
+    Arguments:
+        card: of the data set.
+        home: the data home.
+        retries: how often a failed download is tried again, a second or two later.
+
+    Returns:
+        The data set's file, or None if it is made on the spot. Nothing is downloaded if the file is there.
+    """
+    if card.file is None or card.convert is None:
+        return None
+    target = home / card.file
+    if not target.is_file():
+        folder = home / "originals" / card.name
+        with Progress(*_COLUMNS, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:
+            task = bar.add_task(card.name, total=None)
+            for number, original in enumerate(card.originals, start=1):
+                if original.instead and (folder / original.instead).is_file():
+                    continue
+                shown = f"{card.name} {number}/{len(card.originals)} {original.file}"
+                download(original, folder, retries, _FileBar(bar, task, shown))
+        card.convert(card, folder, target)
+    return target
+
+
+def download(original: Original, folder: Path, retries: int = 2, bar: Any = False) -> Path:
+    """One original in its folder, complete and with the checksum that is known of it, downloaded if need be."""
+    sums = _read_sums(folder / SUMS)
+    known = _published(original) or sums.get(original.file)
+    registry = pooch.create(
+        path=folder,
+        base_url="",
+        registry={original.file: known},
+        urls={original.file: original.url},
+        retry_if_failed=retries,
+    )
+    downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
+    try:
+        with _quiet_pooch():
+            path = Path(registry.fetch(original.file, downloader=downloader))
+    except ValueError as error:  # pooch's word for a checksum that does not fit
+        raise DatasetError(_changed(original, folder)) from error
+    except OSError as error:
+        raise DatasetError(
+            f"{original.url} could not be downloaded ({_reason(error)}); run the same command again to go on"
+        ) from error
+    if known is None:
+        _write_sums(folder / SUMS, sums | {original.file: file_sum(path)})
+    return path
+
+
+def _reason(error: OSError) -> str:
+    """A few words; what requests says of a lost connection fills a paragraph."""
+    response = getattr(error, "response", None)
+    return f"{response.status_code} {response.reason}" if response is not None else error.strerror or type(error).__name__
+
+
+def _published(original: Original) -> str | None:
+    return original.sha256 or (original.md5 and f"md5:{original.md5}")
+
+
+def _changed(original: Original, folder: Path) -> str:
+    if published := _published(original):
+        return f"{original.url} does not have the published checksum {published}; nothing was kept"
+    cure = f"if that is right, delete {folder} and fetch again"
+    return f"{original.url} is not the file that was downloaded before, going by {folder / SUMS}; {cure}"
+
+
+def _read_sums(path: Path) -> dict[str, str]:
+    lines = path.read_text().splitlines() if path.is_file() else []
+    pairs = [line.split("  ", 1) for line in lines if "  " in line]
+    return {file: checksum for checksum, file in pairs}
+
+
+def _write_sums(path: Path, sums: dict[str, str]) -> None:
+    write_atomically(path, "".join(f"{checksum}  {file}\n" for file, checksum in sorted(sums.items())).encode())
+
+
+@contextmanager
+def _quiet_pooch() -> Iterator[None]:
+    """No line per file; the bar says as much."""
+    logger = pooch.get_logger()
+    before = logger.level
+    logger.setLevel("ERROR")
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class _FileBar:
+    """What pooch asks of a progress bar, drawn as a task of rich."""
+
+    def __init__(self, progress: Progress, task: TaskID, description: str) -> None:
+        self.total = 0
+        self._progress, self._task = progress, task
+        progress.reset(task, description=description, total=None)
+
+    def update(self, amount: int) -> None:
+        self._progress.update(self._task, total=self.total or None, advance=amount)
+
+    def reset(self) -> None:
+        self._progress.reset(self._task, total=self.total or None)
+
+    def close(self) -> None:
+        """The next file, or the end of the fetch, clears it."""

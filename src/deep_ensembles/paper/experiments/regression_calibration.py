@@ -1,0 +1,110 @@
+"""Figure "year" of the appendix: does a z % interval hold z %? Learned variance against the spread of MSE networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+
+from deep_ensembles._statistics import over_splits
+from deep_ensembles._terminal import Listing
+from deep_ensembles.metrics import interval_coverage
+from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
+from deep_ensembles.paper.experiments._regression import TRAININGS, mixtures, regression_cells, run_regression
+from deep_ensembles.paper.records import Cell, Record
+from deep_ensembles.report.charts import Figure, Line, Panel, Row
+
+LEVELS = tuple(z / 100 for z in range(10, 100, 10))
+PAPER = "year-prediction-msd"
+DATASETS = (PAPER, "protein")
+METHODS = {"ML-5": "learned variance (ML-5)", "MSE-5": "empirical variance (MSE-5)"}
+SMOKE = {"epochs": 2, "splits": 1, "rows": 500}
+# What the paper says in words of its right panel: the 80 % interval holds 20 %.
+PAPER_OBSERVED = {(PAPER, "MSE-5", 0.8): 0.2}
+
+Observed: TypeAlias = Mapping[tuple[str, str], np.ndarray]  # (data set, method) -> fractions [split, level]
+
+
+def cells(selection: Selection) -> list[Cell]:
+    """One cell per data set and way to train."""
+    return regression_cells(selection, lambda dataset, training: SMOKE if selection.scale == "smoke" else {})
+
+
+def summarise(records: Sequence[Record], selection: Selection) -> Summary:
+    """Observed against expected fractions, split by split."""
+    observed = {
+        (record.cell.config["dataset"], method): _observed(record.arrays(), members)
+        for record in records
+        for method, members in TRAININGS[record.cell.config["training"]].items()
+        if method in selection.methods
+    }
+    rows = [
+        {
+            "dataset": dataset,
+            "method": method,
+            "metric": f"coverage_{round(100 * level)}",
+            **over_splits(fractions),
+            "paper": PAPER_OBSERVED.get((dataset, method, level)),
+        }
+        for (dataset, method), splits in observed.items()
+        for level, fractions in zip(LEVELS, splits.T, strict=True)
+    ]
+    shown = {dataset: [method for method in METHODS if (dataset, method) in observed] for dataset in selection.datasets}
+    columns = ["", *(f"{level:.0%}" for level in LEVELS)]
+    tables = [
+        Listing(f"{dataset}: observed fraction in a z % interval", columns, [
+            [METHODS[method], *(f"{value:.1%}" for value in observed[dataset, method].mean(0))] for method in methods
+        ])
+        for dataset, methods in shown.items()
+    ]  # fmt: skip
+    panels = [
+        Row([_panel(method, observed[dataset, method].mean(0)) for method in methods],
+            f"{dataset}: test rows inside a z % interval", 4.8)
+        for dataset, methods in shown.items()
+    ]  # fmt: skip
+    description = "Expected against observed fraction for learned and empirical variance."
+    figures = {"regression_calibration": Figure(panels, width=9.5, description=description)}
+    notes = [] if PAPER in selection.datasets else [f"The paper's figure shows {PAPER}, which is not at hand."]
+    return Summary(rows, list(_claims(observed)), tables, figures=figures, notes=notes)
+
+
+def _observed(arrays: Mapping[str, np.ndarray], members: int) -> np.ndarray:
+    """The fraction of test rows inside the Gaussian interval of each level, as in the paper; `[split, level]`."""
+    pairs = [(each.moment_matched(), torch.from_numpy(arrays["target"][rows])) for each, rows in mixtures(arrays, members)]
+    return np.array([[interval_coverage(gaussian, target, level) for level in LEVELS] for gaussian, target in pairs])
+
+
+def _claims(observed: Observed) -> Iterator[Claim]:
+    for (dataset, method), splits in observed.items():
+        fractions = splits.mean(0)
+        gaps, at_80 = fractions - LEVELS, fractions[LEVELS.index(0.8)]
+        if method == "ML-5":
+            statement = "The learned variance is well calibrated: every observed fraction is within 10 % of the expected"
+            holds = (np.abs(gaps) <= 0.1).all()
+        else:
+            statement = "The empirical variance of MSE networks underestimates: its 80 % interval holds less than 40 %"
+            holds = at_80 < 0.4
+        numbers = f"at 80 %: {at_80:.1%}; largest gap {gaps[np.abs(gaps).argmax()]:+.1%}"
+        yield Claim(statement, "appendix A.2", dataset, bool(holds), numbers)
+
+
+def _panel(method: str, fractions: np.ndarray) -> Panel:
+    ideal = Line([0, 1], [0, 1], "ideal", "truth", dashed=True)
+    ours = Line(LEVELS, fractions, METHODS[method], "data", markers=True)
+    labels = ("expected fraction", "observed fraction")
+    return Panel([ideal, ours], METHODS[method], *labels, (0, 1), (0, 1), square=True)
+
+
+EXPERIMENT = Experiment(
+    name="regression_calibration",
+    makes='appendix figure "year": calibration of learned and of empirical variance',
+    takes={"smoke": "seconds", "laptop": "a minute (protein); some minutes (year)", "paper": "the same as laptop"},
+    datasets=DATASETS,
+    methods=tuple(METHODS),
+    cells=cells,
+    run=run_regression,
+    summarise=summarise,
+    choose=lambda here: here[:1],
+)

@@ -1,0 +1,221 @@
+"""Probabilistic backpropagation: a distribution over the weights, updated one example at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, overload
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+from torch.distributions import Normal
+from typing_extensions import Self
+
+from deep_ensembles._checks import check_integer, require
+from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
+from deep_ensembles._terminal import training_progress
+from deep_ensembles.heads import rescaled
+from deep_ensembles.mixture import Mixture, concatenated
+from deep_ensembles.paper._pbp import Filter, activations, features, output_moments, rectified
+from deep_ensembles.paper._pbp import Moments as LayerMoments
+from deep_ensembles.training import Standardization
+from deep_ensembles.training.standardization import Moments
+
+_BLOCK_STEPS = 256
+_BATCH_ELEMENTS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What training leaves: normal weights and a gamma-distributed noise precision, of one or more runs.
+
+    Calling it gives the predictive distribution of inputs `[row, input]`, one normal component per run, so that the
+    posterior of one run (`posterior[i]`) predicts a single normal distribution.
+
+    Shape:
+        hidden `[run, 2, input + 1, hidden]` and output `[run, 2, hidden + 1]`: means and variances, biases last;
+        noise `[run, 2]`: shape and rate; history `[epoch, run]`: mean log-evidence of the epoch's examples.
+    """
+
+    hidden: Tensor
+    output: Tensor
+    noise: Tensor
+    standardization: Standardization
+    history: Tensor
+
+    def __len__(self) -> int:
+        return len(self.hidden)
+
+    def __getitem__(self, run: int) -> Posterior:
+        """The posterior of one run."""
+        return self.select([range(len(self))[run]])
+
+    def select(self, runs: Sequence[int]) -> Posterior:
+        """The posteriors of some runs, in this order."""
+        weights = (self.hidden[runs], self.output[runs], self.noise[runs])
+        return Posterior(*weights, self.standardization.select(runs), self.history[:, runs])
+
+    def __call__(self, inputs: Any) -> Mixture:
+        size = max(1, _BATCH_ELEMENTS // (len(self) * self.hidden.shape[-1]))
+        return concatenated([self._predict(batch) for batch in torch.as_tensor(inputs).double().split(size)])
+
+    def _predict(self, inputs: Tensor) -> Mixture:
+        seen = features(self.standardization.inputs(inputs.unsqueeze(0), torch.float64), self.hidden.shape[-1])
+        hidden = rectified(LayerMoments(*(seen @ self.hidden).unbind(1))).moments
+        weights = LayerMoments(*self.output.unsqueeze(1).unbind(2))
+        mean, variance = (moment.squeeze(-1) for moment in output_moments(weights, activations(hidden)))
+        variance = variance + (self.noise[:, 1] / (self.noise[:, 0] - 1)).unsqueeze(1)
+        units = self.standardization.tensors()
+        shift, scale = (units[name].unsqueeze(1) for name in ("target_shift", "target_scale"))
+        return Mixture(rescaled(Normal(mean, variance.sqrt(), validate_args=False), shift, scale))
+
+
+def fit_runs(
+    inputs: Any,
+    targets: Any,
+    rows_per_run: Sequence[np.ndarray],
+    seeds: Sequence[int],
+    *,
+    n_hidden: int = 50,
+    n_epochs: int = 40,
+    verbose: int = 0,
+) -> Posterior:
+    """Train many runs at once: an update touches one example, so a single run's tensors are too small to be fast.
+
+    Each run has its own training rows (as many as it likes), order and standardisation, and ends where it would alone.
+
+    Arguments:
+        inputs: `[row, input]`, as a tensor or array.
+        targets: `[row]`, likewise.
+        rows_per_run: the numbers of the rows that each run may see.
+        seeds: one per run.
+        n_hidden, n_epochs, verbose: as for `ProbabilisticBackpropagation`.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 60).unsqueeze(1)
+        >>> halves = [np.arange(0, 60, 2), np.arange(1, 60, 2)]
+        >>> posterior = fit_runs(x, x[:, 0] ** 2, halves, [0, 1], n_hidden=5, n_epochs=2)
+        >>> len(posterior), posterior[0](x).batch_shape
+        (2, torch.Size([60]))
+    """
+    require(len(rows_per_run) == len(seeds) > 0, "seeds", f"one per run ({len(rows_per_run)})", len(seeds))
+    require(all(len(rows) for rows in rows_per_run), "rows_per_run", "at least one row each", "none")
+    # Runs with the most rows come first, so that those still busy at any step of an epoch are the first few.
+    places = sorted(range(len(seeds)), key=lambda run: -len(rows_per_run[run]))
+    rows, own_seeds = [np.asarray(rows_per_run[run]) for run in places], [seeds[run] for run in places]
+    inputs, targets = (torch.as_tensor(values).double() for values in (inputs, targets))
+    units = Standardization.stack([_units(inputs[each], targets[each]) for each in rows])
+    history = []
+    with torch.inference_mode(), training_progress(n_epochs, verbose, 0, len(seeds)) as report:
+        state = Filter(_initial_means(own_seeds, inputs.shape[1], n_hidden))
+        for epoch in range(n_epochs):
+            shuffles = [stream(seed, Purpose.ORDER, epoch) for seed in own_seeds]
+            order = [shuffle.permutation(own) for shuffle, own in zip(shuffles, rows, strict=True)]
+            history.append(_pass(state, inputs, targets, order, units))
+            state.refine_prior()
+            if report is not None:
+                report(epoch + 1, len(seeds), -float(history[-1].mean()))
+    posterior = Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
+    return posterior.select(np.argsort(places).tolist())
+
+
+def _units(inputs: Tensor, targets: Tensor) -> Standardization:
+    x, y = Moments.of(inputs), Moments.of(targets)
+    return Standardization(x.mean, x.scale(), None, y.mean, y.scale())
+
+
+def _initial_means(seeds: Sequence[int], n_inputs: int, n_hidden: int) -> tuple[Tensor, Tensor]:
+    """Random means of both layers, N(0, 1 / fan-in), which tell the hidden units apart."""
+    layers = []
+    for shape in ((n_inputs + 1, n_hidden), (n_hidden + 1,)):
+        draws = [stream(seed, Purpose.INITIALISATION, len(shape)).standard_normal(shape) for seed in seeds]
+        layers.append(torch.from_numpy(np.stack(draws)) / shape[0] ** 0.5)
+    return layers[0], layers[1]
+
+
+def _pass(state: Filter, inputs: Tensor, targets: Tensor, order: Sequence[np.ndarray], units: Standardization) -> Tensor:
+    """Show every run its rows in its order, longest order first; the mean log-evidence of each run."""
+    sizes = np.array([len(each) for each in order])
+    active = (np.arange(sizes[0])[:, None] < sizes).sum(1).tolist()
+    steps = np.zeros((sizes[0], len(order)), dtype=np.int64)
+    for run, each in enumerate(order):
+        steps[: len(each), run] = each
+    evidence = torch.zeros(len(order), dtype=torch.float64)
+    for first in range(0, sizes[0], _BLOCK_STEPS):
+        block = torch.from_numpy(steps[first : first + _BLOCK_STEPS])
+        x = units.inputs(inputs[block].transpose(0, 1), torch.float64).transpose(0, 1)
+        y = units.targets(targets[block].T, torch.float64).T.unsqueeze(-1)
+        seen = features(x.unsqueeze(2), state.hidden.shape[-1])
+        evidence += state.update(seen, y, active[first : first + len(block)])
+    return evidence / torch.from_numpy(sizes)
+
+
+class ProbabilisticBackpropagation(RegressorMixin, BaseEstimator):
+    r"""A network of one hidden layer of rectifiers, with a normal distribution over every weight.
+
+    Each example's evidence $\log Z = \log \mathcal N(y\,|\,m, v + \beta/(\alpha - 1))$ is propagated forward as means and
+    variances and moves a weight's distribution by its derivatives,
+    $m' = m + v\,\partial_m \log Z$ and $v' = v - v^2\,[(\partial_m \log Z)^2 - 2\,\partial_v \log Z]$;
+    the precisions of noise and weights have gamma distributions, matched by moments.
+
+    References:
+        Hernández-Lobato & Adams (2015).
+
+    Arguments:
+        n_hidden: the number of hidden units.
+        n_epochs: how often every row is seen.
+        random_state: an integer for a result that can be repeated.
+        verbose: 1 for a progress bar on a terminal, 2 to keep it.
+
+    Attributes:
+        posterior_: the fitted `Posterior`.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = ProbabilisticBackpropagation(n_hidden=10, n_epochs=5, random_state=0).fit(X, y)
+        >>> mean, std = model.predict(X, return_std=True)
+        >>> mean.shape, std.shape, model.predict_distribution(X)
+        ((442,), (442,), Mixture(1 × Normal, batch=[442], event=[]))
+    """
+
+    posterior_: Posterior
+
+    def __init__(
+        self, n_hidden: int = 50, *, n_epochs: int = 40, random_state: RandomState = None, verbose: int = 0
+    ) -> None:
+        self.n_hidden = n_hidden
+        self.n_epochs = n_epochs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on rows `X` (n, features) and numbers `y` (n,)."""
+        X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
+        check_integer("n_hidden", self.n_hidden, low=1)
+        check_integer("n_epochs", self.n_epochs, low=1)
+        settings = {"n_hidden": self.n_hidden, "n_epochs": self.n_epochs, "verbose": self.verbose}
+        rows, seeds = [np.arange(len(X))], run_seeds(self.random_state, 1)
+        self.posterior_ = fit_runs(np.array(X), np.array(y, dtype=np.float64), rows, seeds, **settings)
+        return self
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
+
+    @overload
+    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """The predictive mean, and on request the standard deviation; (n,)."""
+        mixture = self.predict_distribution(X)
+        mean: np.ndarray = mixture.mean.numpy()
+        return (mean, mixture.stddev.numpy()) if return_std else mean
+
+    def predict_distribution(self, X: Any) -> Mixture:
+        """The predictive normal distribution, noise included, in the units of the target, as a mixture of one."""
+        check_is_fitted(self)
+        checked: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64)
+        return self.posterior_(np.array(checked))

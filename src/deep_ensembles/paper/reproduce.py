@@ -1,0 +1,202 @@
+"""Runs an experiment cell by cell, resumes what was begun, and writes what was found."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from deep_ensembles._checks import check_integer, require
+from deep_ensembles._files import write_atomically
+from deep_ensembles.execution import Execution, Processes
+from deep_ensembles.paper.datasets import DatasetError, card, data_home
+from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary
+from deep_ensembles.paper.figures import save_figure
+from deep_ensembles.paper.records import Cell, Record, plain, read_record, write_record
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What an experiment found, as text, and where it left its files."""
+
+    summary: Summary
+    text: str
+    files: list[Path]
+
+
+def reproduce(
+    name: str,
+    *,
+    scale: Scale = "laptop",
+    only: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    networks: Sequence[str] | None = None,
+    force: bool = False,
+    out: Path = Path("runs"),
+    seed: int = 0,
+    execution: Execution | None = None,
+) -> Reproduction:
+    """Run an experiment, or what is left of it, and write tables, figures and verdicts.
+
+    Arguments:
+        name: see `EXPERIMENTS`; hyphens may stand for underscores.
+        scale: see `Selection`.
+        only: the data sets to use; by default all that are here.
+        methods: the methods to compare; by default all.
+        networks: the networks to train, where an experiment has several.
+        force: run finished cells again.
+        out: the folder for everything, `out/<experiment>/<cell>/`.
+        seed: the seed of everything.
+        execution: where cells are run; by default side by side in processes, one per core.
+    """
+    name = name.replace("-", "_")
+    require(name in EXPERIMENTS, "name", f"one of {', '.join(EXPERIMENTS)}", name)
+    experiment = EXPERIMENTS[name]
+    require(scale in SCALES, "scale", f"one of {', '.join(SCALES)}", scale)
+    check_integer("seed", seed, low=0)
+    execution = Processes() if execution is None else execution
+    datasets, missing = _datasets(experiment, scale, only)
+    networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
+    methods = _chosen("methods", methods, experiment.methods, experiment.methods)
+    selection = Selection(scale, datasets, methods, networks, seed)
+    cells = experiment.cells(selection)  # first, so that what is missing is told before anything is trained
+    for other, needed in experiment.needs(selection).items():
+        _run_cells(Path(out) / other, needed, False, execution)
+    records = _run_cells(Path(out) / (experiment.cells_of or name), cells, force, execution)
+    summary = experiment.summarise(records, selection)
+    summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
+    return _write(Path(out) / name, selection, summary, records)
+
+
+def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) -> tuple[tuple[str, ...], list[str]]:
+    """The data sets to use, and those that would be used if they were here."""
+    home = data_home()
+    if only is not None:
+        for each in only:
+            if experiment.takes_folders and each not in experiment.datasets and Path(each).exists():
+                continue
+            folder = ", or a folder or zip of pictures that is there" * experiment.takes_folders
+            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}{folder}", each)
+            if not card(each).is_here(home):
+                raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
+        return tuple(dict.fromkeys(only)), []
+    wanted = _usual(experiment.datasets, experiment, scale)
+    here = [each for each in wanted if card(each).is_here(home)]
+    if not here:
+        raise DatasetError(f"no data set of {experiment.name} is in {home}; run: deep-ensembles data fetch {wanted[0]}")
+    chosen = tuple(experiment.choose(here))
+    return chosen, [each for each in wanted if each not in here and chosen == tuple(here)]
+
+
+def _usual(names: Sequence[str], experiment: Experiment, scale: Scale) -> list[str]:
+    """What is used at a scale unless the user names something."""
+    return [each for each in names if scale == "paper" or each not in experiment.only_at_paper_scale]
+
+
+def _chosen(setting: str, wanted: Sequence[str] | None, there: Sequence[str], usual: Sequence[str]) -> tuple[str, ...]:
+    """Those of a list that were asked for, in the list's order and spelling."""
+    if wanted is None:
+        return tuple(usual)
+    known = {each.lower(): each for each in there}
+    if setting == "networks" and there:
+        known |= {each.lower(): each for each in wanted if ":" in each}  # factories to import
+    for each in wanted:
+        require(each.lower() in known, setting, f"among {'; '.join(there)}", each)
+    asked = {each.lower() for each in wanted}
+    return tuple(name for key, name in known.items() if key in asked)
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
+
+
+def _run_cells(root: Path, cells: Sequence[Cell], force: bool, execution: Execution) -> list[Record]:
+    """Run what is left of an experiment's cells, whose folder has its name; all of them, finished."""
+    todo = [cell for cell in cells if force or read_record(root, cell) is None]
+    todo.sort(key=lambda cell: -cell.cost)
+    with _cell_progress(root.name, len(cells), len(cells) - len(todo)) as advance:
+        for cell in execution(partial(_run_cell, root.name, root), todo):
+            advance(cell)
+    return [record for cell in cells if (record := read_record(root, cell)) is not None]
+
+
+def _run_cell(name: str, root: Path, cell: Cell) -> None:
+    start = time.perf_counter()
+    outcome = EXPERIMENTS[name].run(cell, root)
+    seconds = round(time.perf_counter() - start, 2)
+    write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
+
+
+@contextmanager
+def _cell_progress(name: str, total: int, done: int) -> Iterator[Any]:
+    """A bar over cells on a terminal; nothing elsewhere."""
+    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[last]}"), TimeElapsedColumn())
+    console = Console(file=sys.stderr)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=total, completed=done, last="resumed" if done else "")
+        yield lambda cell: bar.update(task, advance=1, last=cell.name)
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
+    text = "\n".join([*(table.text() for table in summary.tables), _verdicts(summary.claims), _listed(summary.notes)])
+    content = {
+        "experiment": root.name,
+        **asdict(selection),
+        "rows": summary.rows,
+        "differences": summary.differences,
+        "claims": [asdict(claim) for claim in summary.claims],
+        "notes": summary.notes,
+        "cells": [
+            {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
+            for record in records
+        ],
+    }
+    files = {"summary.json": json.dumps(plain(content), indent=1, ensure_ascii=False), "summary.csv": _csv(summary.rows),
+             "summary.txt": text}  # fmt: skip
+    if summary.differences:
+        files["differences.csv"] = _csv(summary.differences)
+    for name, each in files.items():
+        write_atomically(root / name, each.encode())
+    drawn = [
+        save_figure(figure, root / f"{name}.{kind}") for name, figure in summary.figures.items() for kind in ("svg", "png")
+    ]
+    return Reproduction(summary, text, [*(root / name for name in files), *drawn])
+
+
+def _csv(rows: Sequence[dict[str, Any]]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(plain(rows))
+    return buffer.getvalue()
+
+
+def _verdicts(claims: Sequence[Claim]) -> str:
+    """Statement by statement: on how many data sets it holds, and the numbers."""
+    lines, width = ["The paper's statements"], max((len(claim.dataset) for claim in claims), default=0)
+    for statement in dict.fromkeys(claim.statement for claim in claims):
+        own = [claim for claim in claims if claim.statement == statement]
+        holding = sum(claim.holds for claim in own)
+        verdict = (
+            "holds" if holding == len(own) else "does not hold" if holding == 0 else f"holds on {holding} of {len(own)}"
+        )
+        lines.append(f"\n  {verdict}: {statement} ({own[0].source})")
+        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<{width}}  {claim.numbers}" for claim in own)
+    return "\n".join(lines) + "\n" if claims else ""
+
+
+def _listed(notes: Sequence[str]) -> str:
+    return "".join(f"  · {note}\n" for note in notes)

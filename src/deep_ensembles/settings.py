@@ -1,0 +1,145 @@
+"""Settings as plain data: the package's own objects by name, with their arguments; no name in a file is ever imported."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import os
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from deep_ensembles import heads, networks, perturbations, recalibration, scoring
+from deep_ensembles._checks import require
+from deep_ensembles._splits import Bootstrap, ComplementaryFolds, Subsample
+from deep_ensembles.training import Adam, AdamW, Checkpoint, Constant, Cosine
+
+_DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
+_FOLDERS = (heads, scoring, perturbations, networks, recalibration)
+_OTHERS = (Adam, AdamW, Bootstrap, Checkpoint, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
+
+
+@dataclasses.dataclass(frozen=True)
+class NotSaved:
+    """Stands for an object that a model file could not hold: a user's own function or class."""
+
+    description: str
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.description} was not saved with the model; set it anew before you fit again")
+
+
+@functools.cache
+def known_objects() -> dict[str, Any]:
+    """Everything that can be named in a file: what the files of open folders are named for, and a few more."""
+    found = {}
+    for folder in _FOLDERS:
+        for file in pkgutil.iter_modules(folder.__path__):
+            for name in (file.name, file.name.title().replace("_", "")):
+                if name in folder.__all__:
+                    found[f"{folder.__name__.rpartition('.')[2]}.{name}"] = getattr(folder, name)
+    return found | {each.__name__: each for each in _OTHERS}
+
+
+def network_named(text: str) -> Callable[..., nn.Module]:
+    """A network factory that a user names: one of the package's by its file name, or any as `package.module:function`.
+
+    What is named is imported, which runs its code: for names that users write, never for names in a file.
+
+    Example:
+        >>> network_named("vgg").__name__, network_named("torch.nn:Linear").__name__
+        ('vgg', 'Linear')
+    """
+    form = f"one of {', '.join(networks.__all__)}, or text like package.module:function"
+    require(isinstance(text, str), "network", form, text)
+    if text in networks.__all__:
+        return getattr(networks, text)
+    module, colon, name = text.partition(":")
+    parts = (*module.split("."), *name.split("."))
+    require(bool(colon) and all(part.isidentifier() for part in parts), "network", form, text)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise ValueError(f"`network` must name a module that can be imported, got {text!r} ({error})") from error
+    except AttributeError as error:
+        raise ValueError(f"`network` must name something in {module}, got {text!r} ({error})") from error
+    require(callable(found), "network", "a function that makes a module", text)
+    return found
+
+
+def describe(value: Any) -> Any:
+    """Plain data (for JSON) that `restore` turns back into an equal value."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return describe(value.item())
+    if isinstance(value, list):
+        return [describe(each) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [describe(each) for each in value]}
+    if isinstance(value, dict):
+        return {"dict": [[describe(key), describe(each)] for key, each in value.items()]}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return str(value)
+    if isinstance(value, NotSaved):
+        return {"not saved": value.description}
+    return _describe_object(value)
+
+
+def _describe_object(value: Any) -> Any:
+    names = {id(each): name for name, each in known_objects().items()}
+    if id(value) in names:
+        return {"name": names[id(value)]}
+    if id(type(value)) in names and dataclasses.is_dataclass(value):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if all(_saved(each) for each in fields.values()):
+            return {"name": names[id(type(value))], "arguments": fields}
+    if isinstance(value, functools.partial) and id(value.func) in names:
+        arguments = [describe(each) for each in value.args]
+        keywords = {name: describe(each) for name, each in value.keywords.items()}
+        if all(_saved(each) for each in (*arguments, *keywords.values())):
+            return {"name": names[id(value.func)], "partial": arguments, "keywords": keywords}
+    return {"not saved": getattr(value, "__qualname__", None) or repr(value)}
+
+
+def _saved(data: Any) -> bool:
+    return not (isinstance(data, dict) and "not saved" in data)
+
+
+def restore(data: Any) -> Any:
+    """The value that `describe` described; unknown names are an error."""
+    if isinstance(data, list):
+        return [restore(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    if "tuple" in data:
+        return tuple(restore(each) for each in data["tuple"])
+    if "dict" in data:
+        return {restore(key): restore(each) for key, each in data["dict"]}
+    if "dtype" in data:
+        if data["dtype"] not in _DTYPES:
+            raise ValueError(f"the model file names the dtype {data['dtype']!r}, which this version does not know")
+        return _DTYPES[data["dtype"]]
+    if "not saved" in data:
+        return NotSaved(data["not saved"])
+    known = known_objects()
+    if data.get("name") not in known:
+        raise ValueError(f"the model file names {data.get('name')!r}, which this version does not know")
+    found = known[data["name"]]
+    if "partial" in data:
+        keywords = {name: restore(each) for name, each in data["keywords"].items()}
+        return functools.partial(found, *restore(data["partial"]), **keywords)
+    if "arguments" in data:
+        return found(**{name: restore(each) for name, each in data["arguments"].items()})
+    return found

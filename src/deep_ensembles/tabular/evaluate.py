@@ -1,0 +1,120 @@
+"""A model and a table that has the target → how good predictions are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from deep_ensembles._arrow import pa, pc
+from deep_ensembles._terminal import row_progress
+from deep_ensembles.columns import TableError
+from deep_ensembles.report import Batch, Report, evaluate
+from deep_ensembles.report.evaluation import Outside
+from deep_ensembles.tabular.files import TableFiles, open_table, together
+from deep_ensembles.tabular.fit import in_words
+from deep_ensembles.tabular.model import TableModel
+from deep_ensembles.tabular.predict import BATCH_ROWS
+
+_EXAMPLES = 3
+_SHOWN_COLUMNS = 30
+
+
+def evaluate_table(
+    model: TableModel, data: Any, *, coverage: float = 0.9, errors: str = "refuse", verbose: int = 0
+) -> Report:
+    """How good predictions for the rows of a table are, given what happened.
+
+    Arguments:
+        model: made by `fit_table`.
+        data: a file, several, or a folder of parts, with the column that is predicted; rows without it are left out.
+        coverage: the share of rows that intervals should hold.
+        errors: `refuse` values that cannot be read, or take them as `missing`.
+    """
+    files = open_table(data)
+    model.schema.check(files.names)
+    if model.target.name not in files.names:
+        raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
+    seen = _Seen(model, errors, _about(model, files))
+    with torch.inference_mode(), row_progress(files.n_rows, verbose) as advance:
+        evaluation = evaluate(
+            seen.batches(files, advance),
+            constant=model.constant,
+            coverage=coverage,
+            labels=[str(label) for label in model.target.classes] or None,
+            columns=seen.columns,
+            outside=seen.outside,
+            about=seen.about,
+        )
+    return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
+
+
+@dataclass
+class _Seen:
+    """What is noted of rows as they are read."""
+
+    model: TableModel
+    errors: str
+    about: dict[str, Any]
+    columns: dict[str, Any] = field(default_factory=dict)
+    outside: list[Outside] = field(default_factory=list)
+
+    def batches(self, files: TableFiles, advance: Any) -> Iterator[Batch]:
+        """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
+        schema, target = self.model.schema, self.model.target
+        kept: list[pa.Table] = []
+        places: list[np.ndarray] = []
+        counts = np.zeros(len(schema.columns), dtype=np.int64)
+        examples: list[dict[str, None]] = [{} for _ in schema.columns]
+        alone, first_row, n_rows = self.model.single, 1, 0
+        for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
+            y = target.read(batch.column(target.name), first_row, self.errors)
+            known = ~np.isnan(y)
+            inputs, beyond = schema.encode_with_outside(batch, self.errors, first_row)
+            inputs, beyond, own = inputs[known], beyond[known], batch.filter(pa.array(known))
+            places.append(np.flatnonzero(known) + first_row)
+            first_row += batch.num_rows
+            advance(batch.num_rows)
+            if not len(inputs):
+                continue
+            n_rows += len(inputs)
+            counts += beyond.sum(0)
+            for place in np.flatnonzero(beyond.any(0)).tolist():
+                if len(examples[place]) < _EXAMPLES:
+                    examples[place] |= _distinct(own.column(schema.columns[place].name), beyond[:, place])
+            kept.append(pa.Table.from_batches([own.select(schema.names[:_SHOWN_COLUMNS])]))
+            codes = y[known].astype(np.int64) if target.classes else y[known]
+            single = alone(inputs) if self.model.ensemble.n_members > 1 else None
+            yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single)
+        if not n_rows:
+            raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
+        if lost := first_row - 1 - n_rows:
+            self.about["Left out"] = f"{lost} row{'s' * (lost != 1)} without a value of {target.name}"
+            self.columns["row of the table"] = np.concatenate(places)
+        whole = together(kept)
+        self.columns |= {name: whole[name] for name in whole.column_names}
+        found = [
+            Outside(column.name, column.in_words(), int(count), int(count) / n_rows, tuple(shown))
+            for column, count, shown in zip(schema.columns, counts, examples, strict=True)
+            if count
+        ]
+        self.outside += sorted(found, key=lambda each: -each.rows)
+
+
+def _distinct(values: pa.Array, chosen: np.ndarray) -> dict[str, None]:
+    picked = pc.unique(values.filter(pa.array(chosen)).slice(0, 1000)).slice(0, _EXAMPLES)
+    return {"(missing)" if each is None else str(each): None for each in picked.to_pylist()}
+
+
+def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
+    rows = model.facts["rows"]
+    return {
+        "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + (", …" if len(files.files) > 3 else ""),
+        "Predicted": f"{model.target.name} ({model.target.task})",
+        "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
+        "Trained on": f"{rows['trained']} rows; {rows['held_out']} more were held out",
+        "Recalibration": in_words(model.ensemble.recalibration),
+    }

@@ -1,0 +1,230 @@
+"""One table in one file, in several, or in a folder of parts."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deep_ensembles._arrow import csv, pa, parquet
+from deep_ensembles._checks import check_integer
+from deep_ensembles._files import replacing
+from deep_ensembles.columns import TableError
+from deep_ensembles.tabular.formats import ParquetFile, TextFile, open_parquet_file, open_text_file
+
+_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".psv", ".parquet", ".pq")
+_ROWS_AT_ONCE = 1 << 18
+_PACKED = (".gz", ".bz2", ".zst")
+
+Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class TableFiles:
+    """A table in files, read some rows at a time.
+
+    Arguments:
+        files: its parts in order, all with the same columns.
+    """
+
+    files: tuple[TextFile | ParquetFile, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns, each with a name of its own."""
+        return self.files[0].names
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth saying of the files; reading may add to it."""
+        return [note for file in self.files for note in file.notes]
+
+    @property
+    def n_rows(self) -> int | None:
+        """How many rows there are, where files tell without being read."""
+        counts = [file.n_rows for file in self.files]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    @property
+    def decimal_comma_likely(self) -> bool:
+        """Whether values are separated by semicolons, as programs write where the comma is in use for decimals."""
+        return any(isinstance(file, TextFile) and file.head.separator == ";" for file in self.files)
+
+    def batches(self, columns: Sequence[str] | None = None, batch_rows: int = 65536) -> Iterator[pa.RecordBatch]:
+        """The rows in order, at most `batch_rows` at a time.
+
+        Arguments:
+            columns: which, in the order wanted; all by default.
+            batch_rows: the most rows at once.
+        """
+        check_integer("batch_rows", batch_rows, low=1)
+        wanted = self._wanted(columns)
+        for file in self.files:
+            yield from file.batches(wanted, batch_rows)
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows at once; columns that parts store as different types are brought to a common one, if need be text."""
+        names = self._wanted(columns)
+        parts = [list(file.batches(names, _ROWS_AT_ONCE)) for file in self.files]
+        tables = [pa.Table.from_batches(batches) for batches in parts if batches]
+        return together(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in names})
+
+    def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
+        wanted = self.names if columns is None else tuple(columns)
+        if lacking := [name for name in wanted if name not in set(self.names)]:
+            raise TableError(f"{self.files[0].path} has no column {', '.join(f'`{name}`' for name in lacking)}")
+        return wanted
+
+
+def together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables with the same columns, one below the other.
+
+    Example:
+        >>> together([pa.table({"a": [1], "b": [1]}), pa.table({"a": [0.5], "b": ["x"]})]).to_pydict()
+        {'a': [1.0, 0.5], 'b': ['1', 'x']}
+    """
+    names = tables[0].column_names
+    common = pa.schema([_common([table.schema.field(name) for table in tables]) for name in names])
+    return pa.concat_tables([table.select(names).cast(common) for table in tables])
+
+
+def _common(fields: Sequence[pa.Field]) -> pa.Field:
+    try:
+        return pa.unify_schemas([pa.schema([each]) for each in fields], promote_options="permissive").field(0)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.field(fields[0].name, pa.string())
+
+
+def open_table(paths: Source | Iterable[Source]) -> TableFiles:
+    """Look at a table: a file, several, or a folder of parts.
+
+    Text (CSV and its relatives, packed or not) and Parquet are told apart by what is in them. Separator and encoding of
+    text are found out from its head; all its values are text. Files in a folder are taken in the order of their names.
+
+    Arguments:
+        paths: of files or folders.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "pets.csv")
+        >>> _ = path.write_text("pet;age\\ncat;3\\n")
+        >>> open_table(path).read().to_pylist()
+        [{'pet': 'cat', 'age': '3'}]
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    found = [path for each in given for path in _files(Path(each))]
+    if not found:
+        raise TableError("a table needs at least one file, got none")
+    files = tuple(_open(path) for path in found)
+    for file in files[1:]:
+        _check_same(files[0], file)
+    return TableFiles(files)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        parts = sorted(each for each in path.iterdir() if each.is_file() and _is_part(each.name))
+        if not parts:
+            raise TableError(f"the folder {path} holds no table; parts end in {', '.join(_ENDINGS)}")
+        return parts
+    if not path.is_file():
+        raise TableError(f"{path} is not there")
+    return [path]
+
+
+def _is_part(name: str) -> bool:
+    endings = (*_ENDINGS, *(ending + packed for ending in _ENDINGS for packed in _PACKED))
+    return not name.startswith((".", "_")) and name.lower().endswith(endings)
+
+
+def _open(path: Path) -> TextFile | ParquetFile:
+    try:
+        with open(path, "rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise TableError(f"{path} cannot be read ({error.strerror or error})") from error
+    return open_parquet_file(path) if start == b"PAR1" or path.suffix in (".parquet", ".pq") else open_text_file(path)
+
+
+def _check_same(first: TextFile | ParquetFile, other: TextFile | ParquetFile) -> None:
+    if lacking := sorted(set(first.names) - set(other.names)):
+        raise TableError(f"{other.path} has no column `{lacking[0]}`, which {first.path.name} has; parts must be alike")
+    if more := sorted(set(other.names) - set(first.names)):
+        raise TableError(f"{other.path} has a column `{more[0]}`, which {first.path.name} lacks; parts must be alike")
+
+
+_FORMATS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+
+
+class TableWriter:
+    """Takes record batches, all with the columns of the first, whose types they are brought to."""
+
+    def __init__(self, path: Path, stack: ExitStack) -> None:
+        self._path, self._stack = path, stack
+        self._writer: Any = None
+        self._schema = pa.schema([])
+        self.n_rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        if self._writer is None:
+            self._writer = self._stack.enter_context(_begin(self._path, batch.schema, self._stack))
+            self._schema = batch.schema
+        columns = [_cast(batch.column(each.name), each) for each in self._schema]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self.n_rows += batch.num_rows
+
+
+def _cast(values: pa.Array, wanted: pa.Field) -> pa.Array:
+    try:
+        return values if values.type == wanted.type else values.cast(wanted.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"`{wanted.name}` holds {wanted.type} at first and {values.type} later, which one file cannot hold together"
+        ) from error
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[TableWriter]:
+    """A table to write; its format is the file's ending: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
+
+    The file takes its place when all is written; if anything fails, nothing has changed.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp(), "ages.csv")
+        >>> with writing(path) as table:
+        ...     table.write(pa.record_batch({"age": [3]}))
+        >>> path.read_text()
+        '"age"\\n3\\n'
+    """
+    target = Path(path)
+    check_ending(target)
+    with ExitStack() as stack:
+        table = TableWriter(target, stack)
+        yield table
+        if table._writer is None:
+            raise TableError(f"nothing was written to {target}")
+
+
+def check_ending(path: Path) -> None:
+    """The ending names a format that can be written."""
+    if not path.name.lower().endswith(_FORMATS):
+        raise TableError(f"{path} must end in one of {', '.join(_FORMATS)}, which says how it is written")
+
+
+def _begin(path: Path, schema: pa.Schema, stack: ExitStack) -> Any:
+    file = stack.enter_context(replacing(path))
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        # Looking for repeated numbers costs more time than it saves space.
+        words = [field.name for field in schema if not pa.types.is_floating(field.type)]
+        return parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=words)
+    if name.endswith(".gz"):
+        file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))  # type: ignore[assignment]
+    separator = "\t" if ".tsv" in name else ","
+    return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(delimiter=separator))

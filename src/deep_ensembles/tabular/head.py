@@ -1,0 +1,190 @@
+"""What the first bytes of a text table say: compression, encoding, separator and column names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from deep_ensembles._arrow import pa
+from deep_ensembles.columns import TableError
+
+_HEAD = 1 << 20
+_ROWS = 100
+_SEPARATORS = (",", ";", "\t", "|")
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+_NOT_TABLES = {b"PK\x03\x04": "a zip archive or an Excel file", b"\xd0\xcf\x11\xe0": "an old Excel file", b"%PDF": "a PDF",
+               b"\x89HDF": "an HDF5 file", b"ARROW1": "an Arrow file", b"SQLite": "a database"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Head:
+    """How a text table is written.
+
+    Arguments:
+        compression: of the file, or None.
+        encoding: `utf-8`, in which single values may be Windows-1252 all the same, or one of UTF-16.
+        separator: between values.
+        header: the first row, as it is written.
+        skipped: how many lines stand before it.
+    """
+
+    compression: str | None
+    encoding: str
+    separator: str
+    header: tuple[str, ...]
+    skipped: int = 0
+
+
+def read_head(path: Path) -> Head:
+    """Look at the beginning of a text table."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    for magic, kind in _NOT_TABLES.items():
+        if start.startswith(magic):
+            raise TableError(f"{path} is {kind}, not a table of text or Parquet; export it as CSV or Parquet")
+    compression = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), None)
+    with open_bytes(path, compression) as stream:
+        try:
+            raw = stream.read(_HEAD)
+            if b"\n" not in raw and b"\r" not in raw:
+                raw += stream.read(64 * _HEAD)
+        except OSError as error:
+            raise TableError(f"{path} cannot be unpacked ({error}); is it complete?") from error
+    encoding = _encoding(path, raw)
+    # As Latin-1 every byte is a character, so that nothing is lost before single names are decoded.
+    eight_bit = encoding == "utf-8"
+    text = raw.removeprefix(b"\xef\xbb\xbf").decode("latin-1") if eight_bit else raw.decode(encoding, errors="replace")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not text.strip(' \t\n,;|"'):
+        raise TableError(f"{path} is empty; a table has a line of column names and rows below it")
+    text, skipped = _without_blank_lines(text)
+    told = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
+    if told:
+        text, skipped = text[6:], skipped + 1
+    rows_are_whole = len(raw) < _HEAD or raw.endswith(b"\n")
+    separator = told or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
+    header = next(_rows(text, separator, rows_are_whole), ())
+    names = tuple(decode(name.encode("latin-1")) if eight_bit else name for name in header)
+    return Head(compression, encoding, separator, names, skipped)
+
+
+def _without_blank_lines(text: str) -> tuple[str, int]:
+    """Text from its first line on that says something, and how many lines stand before it."""
+    skipped = 0
+    while not text.partition("\n")[0].strip(' \t,;|"'):
+        text, skipped = text.partition("\n")[2], skipped + 1
+    return text, skipped
+
+
+def decode(raw: bytes) -> str:
+    """Text from UTF-8 if it can be, else from Windows-1252, else from Latin-1."""
+    for encoding in ("utf-8", "cp1252"):
+        with suppress(UnicodeDecodeError):
+            return raw.decode(encoding)
+    return raw.decode("latin-1")
+
+
+def open_bytes(path: Path, compression: str | None) -> pa.NativeFile:
+    """A file's bytes, unpacked."""
+    return pa.input_stream(str(path), compression=compression)
+
+
+def open_text(path: Path, head: Head) -> pa.NativeFile:
+    """A file's bytes, unpacked and in UTF-8 where its encoding is known for the whole file."""
+    stream = open_bytes(path, head.compression)
+    return stream if head.encoding == "utf-8" else pa.transcoding_input_stream(stream, head.encoding, "utf-8")
+
+
+def _encoding(path: Path, raw: bytes) -> str:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    even, odd, half = raw[:4096:2].count(0), raw[1:4096:2].count(0), len(raw[:4096:2])
+    if even == odd == 0:
+        return "utf-8"
+    if max(even, odd) > 0.4 * half and min(even, odd) < 0.05 * half + 1:
+        return "utf-16-be" if even > odd else "utf-16-le"
+    raise TableError(f"{path} is not text: its first bytes hold zeros; export it as CSV or Parquet")
+
+
+def _separator(text: str, whole: bool, usual: str) -> str:
+    """The one that cuts the first rows into the most equal numbers of values, at least two."""
+    found = []
+    for separator in _SEPARATORS:
+        lengths = [len(row) for row, _ in zip(_rows(text, separator, whole), range(_ROWS), strict=False)]
+        if lengths and lengths[0] > 1:
+            alike = sum(length == lengths[0] for length in lengths) / len(lengths)
+            found.append((alike, separator == usual and alike == 1, lengths[0], separator))
+    return max(found)[3] if found else usual
+
+
+def _rows(text: str, separator: str, whole: bool) -> Iterator[list[str]]:
+    """Rows that are not blank; the last one only where the text ends with it."""
+    rows: list[list[str]] = []
+    with suppress(csv.Error):
+        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+            if any(row):
+                yield from rows
+                rows = [row]
+    if whole:
+        yield from rows
+
+
+_NUMBER = re.compile(r"^\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*$")
+
+
+def unique_names(names: Sequence[str | None]) -> tuple[tuple[str, ...], list[str]]:
+    """Names for columns, and what was changed to make them whole and different.
+
+    Example:
+        >>> unique_names(["x", " x", ""])
+        (('x', 'x_2', 'column_3'), ['a second column `x` is called `x_2`', 'column 3 has no name and is called `column_3`'])
+    """
+    given = [" ".join((name or "").split()) for name in names]
+    taken, changed = set(given), []
+    unique: list[str] = []
+    seen: set[str] = set()
+    for place, name in enumerate(given, start=1):
+        new = name
+        if not name:
+            new = _free(f"column_{place}", taken)
+            changed.append(f"column {place} has no name and is called `{new}`")
+        elif name in seen:
+            new = _free(name, taken, 2)
+            changed.append(f"a second column `{name}` is called `{new}`")
+        taken.add(new)
+        seen.add(new)
+        unique.append(new)
+    return tuple(unique), changed
+
+
+def _free(name: str, taken: set[str], number: int = 1) -> str:
+    while (new := name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    return new
+
+
+def check_header(path: Path, header: Sequence[str]) -> list[str]:
+    """Refuse a first line of numbers, which is no header unless it counts columns; doubt one that is mostly numbers."""
+    cells = [cell.strip() for cell in header if cell.strip()]
+    numbers = [cell for cell in cells if _NUMBER.match(cell)]
+    if not numbers or _counts(numbers):
+        return []
+    shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
+    if len(numbers) == len(cells):
+        raise TableError(f"{path}: the first line ({shown}) holds values, not column names; add a line of names above it")
+    if len(numbers) * 2 >= len(cells) and any(not cell.isdigit() for cell in numbers):
+        return [f"{path.name}: the first line ({shown}) is taken for column names, but looks like values"]
+    return []
+
+
+def _counts(numbers: Sequence[str]) -> bool:
+    """Whether these are whole numbers that go up by one, as programs name columns."""
+    if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
+        return numbers in (["0"], ["1"])
+    return all(int(after) - int(before) == 1 for before, after in pairwise(numbers))

@@ -1,0 +1,180 @@
+"""Training data as rows: in memory, or streamed from a `torch.utils.data.Dataset`."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+
+from deep_ensembles._checks import require
+from deep_ensembles.training.standardization import Moments, Standardization
+
+_CHUNK_ROWS, _CHUNK_STREAMED_ROWS = 8192, 256
+_CHUNK_NUMBERS = 2**20  # a few copies in float64 are made of a chunk
+
+
+class Row(int):
+    """A row number that also says what a dataset's item is drawn for, so that its randomness can be reproduced.
+
+    `draw` is (the run's seed, its epoch) in training, and None elsewhere: nothing random is wanted there.
+    """
+
+    draw: tuple[int, int] | None = None
+
+    @classmethod
+    def many(cls, numbers: Iterable[int], draw: tuple[int, int] | None = None) -> list[Row]:
+        """These row numbers, all drawn for the same."""
+        rows = [cls(number) for number in numbers]
+        for row in rows:
+            row.draw = draw
+        return rows
+
+
+class Rows(ABC):
+    """Rows of inputs, targets and optional weights, read by number."""
+
+    def __init__(self, n: int) -> None:
+        require(n > 0, "inputs", "at least one row", f"{n} rows")
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    @abstractmethod
+    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs, targets and weights of some rows, as they are."""
+
+    def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """The same in pieces of bounded size."""
+        size = _chunk_rows(_CHUNK_ROWS, self.read(rows[:1])[0])
+        for start in range(0, len(rows), size):
+            yield self.read(rows[start : start + size])
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """Bytes that tell this data from other data."""
+
+
+class InMemory(Rows):
+    """Rows of tensors or arrays.
+
+    Arguments:
+        inputs: `[row, *features]`.
+        targets: `[row]` or `[row, target]`.
+        weights: one number ≥ 0 per row.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
+        super().__init__(len(inputs))
+        for name, other in (("targets", targets), ("weights", weights)):
+            if other is not None and len(other) != self.n:
+                raise ValueError(f"`{name}` must be as long as `inputs` ({self.n} rows), got {len(other)} rows")
+        self.inputs, self.targets, self.weights = inputs, targets, weights
+
+    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+        index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.inputs.device)
+        weights = None if self.weights is None else self.weights.index_select(0, index)
+        return self.inputs.index_select(0, index), self.targets.index_select(0, index), weights
+
+    def digest(self) -> bytes:
+        digest = hashlib.sha256()
+        for tensor in (self.inputs, self.targets, self.weights):
+            if tensor is not None:
+                digest.update(repr(tuple(tensor.shape)).encode())
+                digest.update(tensor.contiguous().numpy().data)
+        return digest.digest()
+
+
+class Streamed(Rows):
+    """Rows of a map-style dataset whose items are `(input, target)` or `(input, target, weight)`.
+
+    Arguments:
+        dataset: anything with `__len__` and `__getitem__`.
+        workers: processes that read ahead.
+    """
+
+    def __init__(self, dataset: Dataset[Any], workers: int = 0) -> None:
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+            raise TypeError("`inputs` must be a map-style dataset (with `__len__` and `__getitem__`), got "
+                            f"{type(dataset).__name__}; each member draws its own order of rows")  # fmt: skip
+        super().__init__(len(dataset))
+        self.dataset, self.workers = dataset, workers
+        item = dataset[Row(0)]
+        if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
+            raise TypeError(f"items of the dataset must be (input, target) or (input, target, weight), got {type(item)}")
+
+    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+        return columns(default_collate([self.dataset[row] for row in Row.many(rows)]))
+
+    def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
+        batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
+        for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
+            yield columns(batch)
+
+    def digest(self) -> bytes:
+        """The number of rows and the first few: to read all of them could take hours."""
+        inputs, targets, _ = self.read(np.arange(min(16, self.n)))
+        return repr(self.n).encode() + inputs.contiguous().numpy().tobytes() + targets.contiguous().numpy().tobytes()
+
+
+def _chunk_rows(most: int, row: Tensor) -> int:
+    """How many rows like this one are looked at together: large ones, such as pictures, are fewer."""
+    return max(1, min(most, _CHUNK_NUMBERS // max(1, row.numel())))
+
+
+def columns(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Inputs, targets and weights of a collated batch of a dataset's items."""
+    inputs, targets = batch[0], batch[1]
+    targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
+    return inputs, targets, batch[2] if len(batch) == 3 else None
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a run's own rows say: its standardisation, the mean weight, and the greatest target."""
+
+    standardization: Standardization
+    mean_weight: float
+    greatest_target: float
+
+
+def survey(rows: Rows, index: np.ndarray, standardize_inputs: bool, standardize_targets: bool) -> Survey:
+    """Look once at the rows that a run trains on."""
+    x, y, total = _moments(rows, index)
+    if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
+        raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
+    parts = {"input_range": x.high - x.low}
+    if standardize_inputs:
+        pooled = x.pooled()
+        shift, scale = pooled.mean.expand_as(x.mean), pooled.scale().expand_as(x.mean)
+        parts = {"input_range": (x.high - x.low) / scale, "input_shift": shift, "input_scale": scale}
+    if standardize_targets:
+        scale = y.scale()
+        if not bool(((scale > 1e-140) & (scale < 1e140)).all()):
+            raise ValueError("`targets` must have a standard deviation between 1e-140 and 1e140, "
+                             f"got {scale.tolist()}; change their unit")  # fmt: skip
+        parts |= {"target_shift": y.mean, "target_scale": scale}
+    return Survey(Standardization(**parts), total / len(index), float(y.high.max()))
+
+
+def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:
+    """Moments of inputs and targets, and the sum of weights, in one pass."""
+    x: Moments | None = None
+    y: Moments | None = None
+    total = 0.0
+    for inputs, targets, weights in rows.chunks(index):
+        own_x, own_y = Moments.of(inputs, weights), Moments.of(targets, weights)
+        x, y = (own_x, own_y) if x is None or y is None else (x.merged(own_x), y.merged(own_y))
+        total += float(len(inputs) if weights is None else weights.double().sum())
+    assert x is not None
+    assert y is not None
+    return x, y, total

@@ -1,0 +1,317 @@
+"""The one training loop: runs → trained members."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deep_ensembles._random import Purpose, stream
+from deep_ensembles._terminal import training_progress
+from deep_ensembles.members import Factory, Members
+from deep_ensembles.training.batches import Block, Segment, cut, narrowed, segments
+from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
+from deep_ensembles.training.data import Rows
+from deep_ensembles.training.prepare import Prepared, fingerprint, prepare
+from deep_ensembles.training.recipe import Recipe
+from deep_ensembles.training.runs import Run
+from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.state import Standing
+from deep_ensembles.training.step import Algorithm, Pace, Stack
+
+_CACHED_PARAMETERS = 1_250_000
+_EVALUATION_ROWS = 1024
+_ORDER_ROWS = 2**16
+_PROBE_ROWS = 4
+_RESTART_FACTOR = 0.1
+
+
+class TrainingDiverged(RuntimeError):
+    """A member's loss or weights became NaN or infinite, and restarts did not help."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The outcome of training.
+
+    Arguments:
+        members: the networks, in the order of the runs.
+        standardization: what each network's inputs and targets were standardised with.
+        history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
+    """
+
+    members: Members
+    standardization: Standardization
+    history: np.ndarray
+
+
+def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Trained:
+    """Train all runs as one stack.
+
+    Each run's result is what it would be alone: the loss is the sum over runs of the batch mean, optimisation is
+    element-wise, and order, initialisation and noise come from the run's own seed.
+    """
+    prepared = prepare(build, rows, runs, algorithm, recipe)
+    writer = None
+    if recipe.checkpoint is not None:
+        writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
+    session = _Session(prepared, runs, algorithm, recipe, writer)
+    session.resume()
+    progress = training_progress(recipe.max_epochs, recipe.verbose, session.epochs_done(), len(session.active))
+    end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
+    # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
+    by_hand = not algorithm.uses_autograd(prepared.members)
+    interrupts = postponed_interrupts() if writer is not None else nullcontext(lambda: False)
+    with progress as report, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
+        while session.active:
+            session.train_epoch()
+            session.stop_if(time.monotonic() >= end)
+            if report is not None:
+                report(session.epochs_done(), len(session.active), session.standing.latest_score())
+    return session.result()
+
+
+class _Session:
+    """The state of a training: the stack, what is kept of each run, and a number or two per run."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        runs: Sequence[Run],
+        algorithm: Algorithm,
+        recipe: Recipe,
+        writer: CheckpointWriter | None,
+    ) -> None:
+        self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
+        self.writer = writer
+        self.interrupted: Callable[[], bool] = lambda: False
+        self.standing = Standing(prepared.members, recipe.max_epochs)
+        self.position = 0  # blocks of the current epoch that are done
+        self._orders: dict[int, tuple[int, np.ndarray]] = {}
+        self._activate(list(range(len(self.runs))), Stack(prepared.members))
+
+    def _activate(self, active: list[int], stack: Stack) -> None:
+        """Train these runs from now on."""
+        self.active, self.stack = active, stack
+        device = stack.members.device
+        # On a CPU, a stack that outgrows the cache is trained part by part; a GPU is given all it can take.
+        size = stack.members.parameters.flat.numel() // max(1, len(stack.members))
+        self._widest = max(1, _CACHED_PARAMETERS // max(1, size)) if device.type == "cpu" else len(self.runs)
+        precise = torch.float32 if device.type == "mps" else torch.float64
+        self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
+        self._stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
+        self._n_rows = np.array([len(self.runs[r].rows) for r in active])
+        if active:
+            index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
+            (block,) = self.prepared.feed.blocks(index, active, [[_PROBE_ROWS]])
+            self._probe = block.inputs
+
+    # -- one epoch ------------------------------------------------------------------------------------------------
+
+    def train_epoch(self) -> None:
+        """One pass of every active run over its rows, then judge where each of them stands."""
+        orders = [self._order(r) for r in self.active]
+        skip = self.position
+        for segment in narrowed(segments([len(order) for order in orders], self.recipe.batch_size), self._widest):
+            parts = self.prepared.feed.parts(segment.stop - segment.start, segment.sizes)
+            if skip >= len(parts):
+                skip -= len(parts)
+                continue
+            index = np.stack([order[segment.columns] for order in orders[segment.start : segment.stop]])
+            self._train_segment(segment, index, parts, skip)
+            skip = 0
+        self._judge()
+
+    def _order(self, r: int) -> np.ndarray:
+        """The rows of a run in the order of its current epoch; orders are drawn for a few epochs at once."""
+        run, epoch = self.runs[r], int(self.standing.epoch[r])
+        ahead = min(16, max(1, _ORDER_ROWS // len(run.rows)))
+        number, within = divmod(epoch, ahead)
+        if r not in self._orders or self._orders[r][0] != number:
+            rows = np.broadcast_to(run.rows, (ahead, len(run.rows)))
+            self._orders[r] = number, stream(run.seed, Purpose.ORDER, number).permuted(rows, axis=1)
+        return self._orders[r][1][within]
+
+    def _train_segment(self, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int) -> None:
+        """Train runs on the rows `index[run, row]`, block by block; the first `skip` blocks are done."""
+        recipe, runs = self.recipe, self.active[segment.start : segment.stop]
+        first_row = sum(map(sum, parts[:skip]))
+        step = segment.step + sum(map(len, parts[:skip]))
+        window = self.stack.window(segment.start, segment.stop)
+        paces = [self._pace(r) for r in runs]
+        update = self.stack.updater(segment.start, paces, recipe.optimizer, self._rate_factor, recipe.clip_norm)
+        scale = self._perturbation_scale(runs)
+        noise = self._noise(runs, window)
+        draws = [(self.runs[r].seed, int(self.standing.epoch[r])) for r in runs]
+        for block in self.prepared.feed.blocks(index[:, first_row:], runs, parts[skip:], draws):
+            raws = []
+            for inputs, targets, coefficient in self._steps(block):
+                raws.append(self.algorithm.gradient(window, inputs, targets, coefficient, scale, noise(step)))
+                update(step)
+                step += 1
+            self._record(block, torch.cat(raws, dim=1), segment)
+            if self.writer is not None and (self.writer.due(None) or self.interrupted()):
+                self._write()
+                if self.interrupted():
+                    raise KeyboardInterrupt
+
+    def _steps(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
+        """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
+        weights: Sequence[Tensor | None] = [None] * len(block.sizes)
+        if block.weights is not None:
+            weights = block.weights.split(block.sizes, dim=1)
+        batches = zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), weights, strict=True)
+        for inputs, targets, weight in batches:
+            size = inputs.shape[1]
+            yield inputs, targets, 1.0 / size if weight is None else weight / size
+
+    def _pace(self, r: int) -> Pace:
+        run, recipe, standing = self.runs[r], self.recipe, self.standing
+        rate = recipe.learning_rate if run.learning_rate is None else run.learning_rate
+        decay = recipe.weight_decay if run.weight_decay is None else run.weight_decay
+        steps = len(cut(len(run.rows), recipe.batch_size))
+        rate *= _RESTART_FACTOR ** int(standing.restarts[r])
+        return Pace(rate, decay, int(standing.updates[r]), int(standing.epoch[r]), steps)
+
+    def _rate_factor(self, pace: Pace, step: int) -> float:
+        per_epoch = pace.steps_per_epoch
+        return self.recipe.schedule(pace.epoch * per_epoch + step, per_epoch * self.recipe.max_epochs)
+
+    def _perturbation_scale(self, runs: Sequence[int]) -> Tensor | None:
+        reach = self.prepared.standardization.input_range
+        if self.algorithm.perturbation is None or reach is None:
+            return None
+        factors = [self.runs[r].perturbation_factor for r in runs]
+        scale = reach[list(runs)] * torch.tensor(factors, dtype=reach.dtype).reshape(-1, *[1] * (reach.dim() - 1))
+        return scale.unsqueeze(1).to(self.stack.members.parameters.flat)
+
+    def _noise(self, runs: Sequence[int], window: Members) -> Callable[[int], list[list[int]]]:
+        """Seeds by step, three per run: dropout for x, dropout for x′, the perturbation."""
+        silent = [[0] * len(runs)] * 3
+        if not window.traits.noisy and not self.algorithm.noisy:
+            return lambda step: silent
+        streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.standing.epoch[r])) for r in runs]
+        steps = [len(cut(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]
+        seeds = [own.integers(0, 2**62, size=(n, 3)) for own, n in zip(streams, steps, strict=True)]
+        return lambda step: np.stack([own[step] for own in seeds], axis=1).tolist()
+
+    def _record(self, block: Block, raw: Tensor, segment: Segment) -> None:
+        """Note that a block is done, and the losses of its rows as they were before each step."""
+        losses = self.algorithm.criterion.losses(raw, block.targets)
+        losses = losses if block.weights is None else losses * block.weights
+        span = slice(segment.start, segment.stop)
+        self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
+        self.standing.updates[self.active[span]] += len(block.sizes)
+        self.position += 1
+
+    # -- between epochs -------------------------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        """Keep what is good, take back what diverged, let go of what is finished, write a checkpoint."""
+        losses = self.loss.cpu().double().numpy() / self._n_rows
+        scores = self._held_out_scores() if self._stopping.any() else np.full(len(self.active), np.nan)
+        finite = np.isfinite(losses) & self._sound() & (np.isfinite(scores) | ~self._stopping)
+        if not finite.all():
+            self._restart(np.flatnonzero(~finite).tolist())
+        better = self.standing.end_epoch(self.active, finite, losses, scores, self._stopping)
+        self.standing.keep(self.stack.members, self.active, better)
+        self.position = 0
+        self.loss.zero_()
+        self._let_go()
+        if self.writer is not None and (not self.active or self.writer.due(int(self.standing.epoch.max()))):
+            self._write()
+
+    def _sound(self) -> np.ndarray:
+        """Whether each active run is finite: its parameters, its buffers, and what it now says about a few rows."""
+        members = self.stack.members
+        sound = members.parameters.finite().numpy()
+        for tensor in (members(self._probe), *members.buffers.values()):
+            if not bool(tensor.sum().isfinite()):
+                sound &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
+        return sound
+
+    def _held_out_scores(self) -> np.ndarray:
+        """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
+        feed = self.prepared.feed
+        total, weight = torch.zeros(2, len(self.active), dtype=torch.float64)
+        for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
+            span = slice(segment.start, segment.stop)
+            runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
+            index = np.stack([self.runs[r].validation[segment.columns] for r in runs])
+            for block in feed.blocks(index, runs, feed.parts(len(runs), segment.sizes)):
+                losses = self.algorithm.criterion.losses(window(block.inputs), block.targets).cpu().double()
+                weights = torch.ones_like(losses) if block.weights is None else block.weights.cpu().double()
+                total[span] += (losses * weights).sum(1)
+                weight[span] += weights.sum(1)
+        return (total / weight).numpy()
+
+    def _restart(self, diverged: list[int]) -> None:
+        """Take runs back to the state that is kept, at a lower learning rate."""
+        standing = self.standing
+        for i in diverged:
+            r = self.active[i]
+            standing.restarts[r] += 1
+            standing.updates[r] = 0
+            if standing.restarts[r] > self.recipe.max_restarts:
+                rate = self._pace(r).learning_rate / _RESTART_FACTOR
+                raise TrainingDiverged(
+                    f"member {r} diverged in epoch {int(standing.epoch[r]) + 1} (its loss or weights are not finite), and "
+                    f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
+                    "lower `learning_rate`, set `clip_norm`, or check the data for extreme values"
+                )
+        self.stack.put_back(standing.parameters.views, standing.buffers, [(self.active[i], i) for i in diverged])
+
+    def _let_go(self) -> None:
+        """Train on with the unfinished runs only, so that the stack shrinks as runs stop."""
+        done = self.standing.epoch[self.active] >= self.recipe.max_epochs
+        done |= self._stopping & (self.standing.stale[self.active] >= self.recipe.patience)
+        if done.any():
+            going = np.flatnonzero(~done).tolist()
+            stack = self.stack.select(going) if going else self.stack
+            self._activate([self.active[i] for i in going], stack)
+
+    def stop_if(self, late: bool) -> None:
+        """Let go of all runs, each as it is kept."""
+        self.active = [] if late else self.active
+
+    def epochs_done(self) -> int:
+        """How far the slowest run that is still trained has come."""
+        return int(self.standing.epoch[self.active].min()) if self.active else self.recipe.max_epochs
+
+    def result(self) -> Trained:
+        """Every run at the state that was kept for it."""
+        members = self.prepared.members
+        members.parameters.flat.copy_(self.standing.parameters.flat)
+        for name, tensor in self.standing.buffers.items():
+            members.buffers[name].copy_(tensor)
+        return Trained(members, self.prepared.standardization, self.standing.history)
+
+    # -- surviving ------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds, as the tensors themselves."""
+        tensors = {"loss": self.loss} | self.standing.tensors()
+        return tensors | self.stack.tensors() if self.active else tensors
+
+    def _write(self) -> None:
+        assert self.writer is not None
+        self.writer.write(self._tensors(), {"active": self.active, "position": self.position})
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, if there is one to go on from."""
+        state = self.writer.read(self.stack.members.device) if self.writer is not None else None
+        if state is None:
+            return
+        tensors, facts = state
+        active: list[int] = facts["active"]
+        if active != self.active:
+            self._activate(active, self.stack.select(active) if active else self.stack)
+        self.position = facts["position"]
+        for name, tensor in self._tensors().items():
+            tensor.copy_(tensors[name])

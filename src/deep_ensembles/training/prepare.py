@@ -1,0 +1,135 @@
+"""What a training starts from: runs' rows surveyed, networks built, everything checked to fit together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deep_ensembles.members import Factory, Members, assemble
+from deep_ensembles.training.batches import Feed, feed_of
+from deep_ensembles.training.data import InMemory, Rows, Survey, survey
+from deep_ensembles.training.recipe import Recipe
+from deep_ensembles.training.runs import Run
+from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.step import Algorithm
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything a training session needs besides its own state.
+
+    Arguments:
+        members: one untrained network per run.
+        feed: standardised rows, on the device.
+        standardization: that of each run.
+    """
+
+    members: Members
+    feed: Feed
+    standardization: Standardization
+
+
+def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
+    """Survey the rows of each run, build its network, and see that networks, head, rule and data fit together."""
+    device = recipe.torch_device()
+    discrete = algorithm.criterion.discrete
+    surveys, groups = _surveys(rows, runs, recipe, discrete)
+    distinct = Standardization.stack([each.standardization for each in surveys])
+    inputs, targets, _ = rows.read(runs[0].rows[:4])
+    inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
+    if algorithm.perturbation is not None and not inputs.is_floating_point():
+        raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
+    members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
+    greatest = max(each.greatest_target for each in surveys) if discrete else 0
+    if discrete and isinstance(rows, InMemory):
+        greatest = float(rows.targets.max())  # of held-out rows too
+    targets = distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device)
+    _check_outputs(members, inputs, targets, algorithm, greatest)
+    return Prepared(
+        members=members,
+        feed=feed_of(rows, surveys, groups, members.parameters.flat),
+        standardization=distinct.select(groups),
+    )
+
+
+def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:
+    """What must be the same for a checkpoint to fit: data, runs, initial weights, settings."""
+    digest = hashlib.sha256(rows.digest())
+    for run in runs:
+        digest.update(_row_key(run.rows) + _row_key(run.validation))
+        digest.update(repr((run.seed, run.learning_rate, run.weight_decay, run.perturbation_factor)).encode())
+    for tensor in (members.parameters.flat, *members.buffers.values()):
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    digest.update(repr(members.modules[0]).encode())
+    names = ("max_epochs", "batch_size", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm", "patience")
+    parts = [algorithm.criterion.head, algorithm.criterion.rule, algorithm.perturbation]
+    parts += [getattr(recipe, name) for name in (*names, "standardize_inputs", "standardize_targets", "max_restarts")]
+    digest.update(repr([_identity(part) for part in parts]).encode())
+    return digest.hexdigest()
+
+
+def _identity(part: Any) -> Any:
+    """What tells a setting from another, in every process the same: a repr may hold an address."""
+    if part is None or isinstance(part, (bool, int, float, str)):
+        return part
+    if isinstance(part, (list, tuple)):
+        return [_identity(item) for item in part]
+    if isinstance(part, functools.partial):
+        return [
+            _identity(part.func),
+            _identity(part.args),
+            [(name, _identity(part.keywords[name])) for name in sorted(part.keywords)],
+        ]
+    if isinstance(part, types.FunctionType):
+        return [part.__qualname__, part.__code__.co_code.hex(), repr(part.__code__.co_names)]
+    kind, values = type(part).__qualname__, getattr(part, "__dict__", {})
+    if dataclasses.is_dataclass(part):
+        return [kind, [(name, _identity(value)) for name, value in sorted(values.items())]]
+    return [kind, sorted(values)]
+
+
+def _surveys(rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool) -> tuple[list[Survey], list[int]]:
+    """One survey per distinct set of rows, and the number of each run's."""
+    known: dict[bytes, int] = {}
+    found: list[Survey] = []
+    groups = []
+    for run in runs:
+        key = _row_key(run.rows)
+        if key not in known:
+            known[key] = len(found)
+            targets = recipe.standardize_targets and not discrete
+            found.append(survey(rows, run.rows, recipe.standardize_inputs, targets))
+        groups.append(known[key])
+    return found, groups
+
+
+def _row_key(rows: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.int64).tobytes()).digest()
+
+
+def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm: Algorithm, greatest_class: float) -> None:
+    """Better said now than within the first step."""
+    inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
+    try:
+        raw = members(inputs.expand(len(members), *inputs.shape))
+    except (TypeError, AttributeError) as error:
+        raise TypeError(f"the network must return a tensor [batch, raw outputs] ({error})") from error
+    if raw.dim() < 3 or raw.shape[1] != len(inputs):
+        raise ValueError(f"the network must return [batch, raw outputs], got {list(raw.shape[1:])} for {len(inputs)} rows")
+    if greatest_class >= raw.shape[-1]:
+        raise ValueError(f"`targets` must be classes from 0 to {raw.shape[-1] - 1}, as many as the network has outputs, "
+                         f"got {greatest_class:g}")  # fmt: skip
+    try:
+        algorithm.criterion.losses(raw, targets.expand(len(members), *targets.shape))
+    except RuntimeError as error:
+        raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {algorithm.criterion.head} and targets of shape "
+                         f"{list(targets.shape[1:])} ({str(error).splitlines()[0]})") from error  # fmt: skip

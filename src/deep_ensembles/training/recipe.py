@@ -1,0 +1,96 @@
+"""The settings of training, described once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from deep_ensembles._checks import check_flag, check_integer, check_number, require
+from deep_ensembles._splits import ComplementaryFolds, Resampling
+from deep_ensembles.members import Members
+from deep_ensembles.training.checkpoint import Checkpoint
+from deep_ensembles.training.optimization import Adam, Constant, Optimizer, Schedule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How networks are trained; every setting of `fit_ensemble` and `cross_validate`.
+
+    Arguments:
+        max_epochs, batch_size, learning_rate: as usual. The last batch of an epoch may be smaller.
+        schedule: `Constant()` or `Cosine(warmup)`.
+        optimizer: `Adam()` or `AdamW()`.
+        weight_decay: with Adam, the precision of a Gaussian prior on the weights divided by the number of rows.
+        clip_norm: the greatest gradient norm of a run; longer gradients are shortened to it.
+        early_stopping: hold out rows per member and keep each member's best epoch on them.
+        validation_fraction: the share of rows each member holds out for that, its own choice of rows.
+        folds: `ComplementaryFolds()` to let members hold out complementary folds instead, with or without early stopping;
+            `Ensemble.out_of_fold` then predicts every training row by members that never saw it.
+        patience: stop a member after so many epochs without improvement.
+        time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far.
+        resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
+        standardize_inputs: train on inputs of mean 0 and deviation 1 per dimension (per channel for images).
+        standardize_targets: the same for the targets of a regression.
+        max_restarts: how often a member that diverged is taken back to its last good state, at a tenth of its rate.
+        checkpoint: where to keep the state, to survive a crash.
+        members: insist on `Stacked` or `Looped` instead of the fastest way that works.
+        device: "auto" (a GPU if there is one), or a torch device.
+        num_workers: processes that read ahead from a streamed dataset.
+        verbose: 0 for silence, 1 for a progress bar on a terminal, 2 to leave it there.
+    """
+
+    max_epochs: int = 100
+    batch_size: int = 100
+    learning_rate: float = 0.01
+    schedule: Schedule = field(default_factory=Constant)
+    optimizer: Optimizer = field(default_factory=Adam)
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    patience: int = 20
+    folds: ComplementaryFolds | None = None
+    time_limit: float | None = None
+    resampling: Resampling | None = None
+    standardize_inputs: bool = True
+    standardize_targets: bool = True
+    max_restarts: int = 3
+    checkpoint: Checkpoint | None = None
+    members: type[Members] | None = None
+    device: str | torch.device = "auto"
+    num_workers: int = 0
+    verbose: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("max_epochs", "batch_size", "patience"):
+            check_integer(name, getattr(self, name), low=1)
+        for name in ("max_restarts", "num_workers", "verbose"):
+            check_integer(name, getattr(self, name), low=0)
+        for name in ("schedule", "optimizer"):
+            require(callable(getattr(self, name)), name, "an object to call", getattr(self, name))
+        require(self.resampling is None or callable(self.resampling), "resampling", "None or an object", self.resampling)
+        is_checkpoint = self.checkpoint is None or isinstance(self.checkpoint, Checkpoint)
+        require(is_checkpoint, "checkpoint", "None or a `Checkpoint(path)`", self.checkpoint)
+        check_number("learning_rate", self.learning_rate, low=0, above=True)
+        check_number("weight_decay", self.weight_decay, low=0)
+        check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
+        for name in ("clip_norm", "time_limit"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), low=0, above=True)
+        has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
+        require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
+        for name in ("early_stopping", "standardize_inputs", "standardize_targets"):
+            check_flag(name, getattr(self, name))
+
+    def torch_device(self) -> torch.device:
+        """The device that `device` names."""
+        if self.device != "auto":
+            try:
+                return torch.empty(0, device=self.device).device
+            except (RuntimeError, AssertionError, TypeError) as error:
+                reason = str(error).splitlines()[0]
+                raise ValueError(f'`device` must be "auto" or one that is here, got {self.device!r} ({reason})') from error
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
