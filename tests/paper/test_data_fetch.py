@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from deep_ensembles.cli import app
 from deep_ensembles.paper.datasets import DatasetError, Original, card, uci
 from deep_ensembles.paper.datasets import _catalogue as catalogue
-from deep_ensembles.paper.datasets._fetch import SUMS, download, fetch
 from deep_ensembles.paper.datasets.uci import YEAR
+from deep_ensembles.paper.fetch import SUMS, download, fetch
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_killed_download_does_not_count(server: Server, tmp_path: Path) -> Non
     server.stuck = {"data.txt"}
     code = (
         "import sys; from pathlib import Path; from deep_ensembles.paper.datasets import Original;"
-        "from deep_ensembles.paper.datasets._fetch import download; download(Original(sys.argv[1], 'data.txt'), Path(sys.argv[2]))"
+        "from deep_ensembles.paper.fetch import download; download(Original(sys.argv[1], 'data.txt'), Path(sys.argv[2]))"
     )
     with started([sys.executable, "-c", code, server.url("data.txt"), str(tmp_path)]):
         assert server.halfway.wait(60)
@@ -170,7 +170,7 @@ def test_without_pooch_the_command_says_what_to_install(tmp_path: Path) -> None:
 def test_a_bar_on_a_terminal_and_silence_elsewhere(terminal: bool, server: Server, tmp_path: Path) -> None:
     code = (
         "import sys; from dataclasses import replace; from pathlib import Path; from deep_ensembles.paper.datasets import card;"
-        "from deep_ensembles.paper.datasets._fetch import fetch; yacht = card('yacht');"
+        "from deep_ensembles.paper.fetch import fetch; yacht = card('yacht');"
         "originals = [replace(each, url=f'{sys.argv[1]}/{each.file}') for each in yacht.originals];"
         "fetch(replace(yacht, originals=tuple(originals)), Path(sys.argv[2]), retries=0)"
     )

@@ -23,7 +23,6 @@ from typer.testing import CliRunner
 
 from deep_ensembles.cli import app
 from deep_ensembles.paper.datasets import Card, DatasetError, ImageDataset, card, images
-from deep_ensembles.paper.datasets._fetch import fetch
 from deep_ensembles.paper.datasets._image_files import (
     IDX,
     read_array,
@@ -33,6 +32,7 @@ from deep_ensembles.paper.datasets._image_files import (
     write_idx,
     write_npy,
 )
+from deep_ensembles.paper.fetch import fetch
 
 GENERATOR = np.random.default_rng(0)
 

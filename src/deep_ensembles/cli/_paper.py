@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deep_ensembles.cli._talk import listed, module, one_sentence, say
+from deep_ensembles.cli._output import comma_list, show, user_errors
+
+if TYPE_CHECKING:
+    from deep_ensembles._terminal import Listing
+    from deep_ensembles.execution import Execution
+    from deep_ensembles.paper.datasets import Card
+    from deep_ensembles.paper.experiments import Scale
 
 data = typer.Typer(help="Data sets: which are known, which are here, and how to get the others.", no_args_is_help=True)
 
@@ -20,15 +26,17 @@ def demo(
 
     Example: deep-ensembles demo --out demo
     """
-    with one_sentence():
-        shown = module("cli.demo").run_demo(out, seed)
-    for table in shown.tables:
-        say(table)
-    say(f"picture  {shown.picture}")
-    for model in shown.models:
-        say(f"model    {model}")
-    for report in shown.reports:
-        say(f"report   {report}  (open it in a browser)")
+    from deep_ensembles.cli.demo import run_demo
+
+    with user_errors():
+        result = run_demo(out, seed)
+    for listing in result.listings:
+        show(listing)
+    show(f"picture  {result.picture}")
+    for model in result.models:
+        show(f"model    {model}")
+    for report in result.reports:
+        show(f"report   {report}  (open it in a browser)")
 
 
 def reproduce(
@@ -48,19 +56,47 @@ def reproduce(
     Examples: deep-ensembles reproduce list; deep-ensembles reproduce uci-regression --only yacht --methods ML-1,ML-5
     """
     if name == "list":
-        experiments = module("paper.experiments").EXPERIMENTS.values()
-        rows = [(each.name.replace("_", "-"), each.makes, *(each.takes[scale] for scale in ("smoke", "laptop", "paper")))
-                for each in experiments]  # fmt: skip
-        say(module("_terminal").Listing("", ("name", "makes", "smoke", "laptop", "paper"), rows))
+        show(_experiments())
         return
-    with one_sentence("stopped; the same command goes on where it was"):
-        names = {"only": listed(only), "methods": listed(methods), "networks": listed(networks)}
-        execution = module("execution").Processes(jobs) if cluster is None else module("execution.ray").Ray(cluster)
-        how = {"scale": scale, "force": force, "out": out, "seed": seed, "execution": execution}
-        found = module("paper.reproduce").reproduce(name, **names, **how)
-    say(found.text)
-    for file in found.files:
-        say(f"wrote  {file}")
+    with user_errors("stopped; the same command goes on where it was"):
+        from deep_ensembles.paper.reproduce import reproduce as run
+
+        result = run(
+            name,
+            scale=cast("Scale", scale),
+            only=comma_list(only),
+            methods=comma_list(methods),
+            networks=comma_list(networks),
+            force=force,
+            out=out,
+            seed=seed,
+            execution=_execution(jobs, cluster),
+        )
+    show(result.text)
+    for file in result.files:
+        show(f"wrote  {file}")
+
+
+def _experiments() -> Listing:
+    """What can be reproduced, and how long it takes."""
+    from deep_ensembles._terminal import Listing
+    from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES
+
+    rows = [
+        (experiment.name.replace("_", "-"), experiment.makes, *(experiment.takes[scale] for scale in SCALES))
+        for experiment in EXPERIMENTS.values()
+    ]
+    return Listing("", ("name", "makes", *SCALES), rows)
+
+
+def _execution(jobs: int | None, cluster: str | None) -> Execution:
+    if cluster is None:
+        from deep_ensembles.execution import Processes
+
+        return Processes(jobs)
+    from deep_ensembles.execution.ray import Ray
+
+    return Ray(cluster)
 
 
 @data.command("list")
@@ -69,11 +105,13 @@ def data_list() -> None:
 
     Example: deep-ensembles data list
     """
-    datasets = module("paper.datasets")
-    home = datasets.data_home()
+    from deep_ensembles._terminal import Listing
+    from deep_ensembles.paper.datasets import cards, data_home
+
+    home = data_home()
     columns = ("name", "rows", "features", "splits", "here", "where")
-    say(module("_terminal").Listing("", columns, [_about(card, home) for card in datasets.cards()]))
-    say(f"data home  {home}")
+    show(Listing("", columns, [_about(card, home) for card in cards()]))
+    show(f"data home  {home}")
 
 
 @data.command("fetch")
@@ -84,17 +122,19 @@ def data_fetch(
 
     Example: deep-ensembles data fetch concrete yacht
     """
-    with one_sentence():
-        datasets, fetching = module("paper.datasets"), module("paper.datasets._fetch")
-        home, wanted = datasets.data_home(), [datasets.card(name) for name in names]
-        for card in wanted:
-            say(f"{card.name}  {fetching.fetch(card, home) or 'needs no file'}")
+    with user_errors():
+        from deep_ensembles.paper.datasets import card, data_home
+        from deep_ensembles.paper.fetch import fetch
+
+        home, wanted = data_home(), [card(name) for name in names]
+        for dataset in wanted:
+            show(f"{dataset.name}  {fetch(dataset, home) or 'needs no file'}")
 
 
-def _about(card: Any, home: Path) -> tuple[str, ...]:
+def _about(card: Card, home: Path) -> tuple[str, ...]:
     features = "×".join(map(str, card.shape)) or str(card.features)
     here = "yes" if card.is_whole(home) else "part" if card.is_here(home) else "no"
-    where = f"{Path(card.file).parent}/" if card.shape else card.file or "made on the spot"
+    where = f"{Path(card.file).parent}/" if card.shape and card.file else card.file or "made on the spot"
     return card.name, str(card.rows), features, str(card.splits), here, where
 
 

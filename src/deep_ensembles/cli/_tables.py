@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import importlib
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deep_ensembles.cli._talk import listed, module, one_sentence, say
+from deep_ensembles.cli._output import comma_list, show, user_errors
+
+if TYPE_CHECKING:
+    from deep_ensembles.tabular.model import TableModel
+    from deep_ensembles.tabular.settings import TableSettings
 
 Data = Annotated[
     list[Path], typer.Argument(metavar="DATA", help="A CSV, TSV or Parquet file, several, or a folder of parts.")
@@ -76,25 +79,28 @@ def fit(
 
       deep-ensembles fit visits/ --target returns --group patient --out visits
     """
-    with one_sentence(f"stopped; the same command goes on where it was, from what it left beside {out}"):
-        tabular = module("tabular")
-        given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
+    with user_errors(f"stopped; the same command goes on where it was, from what it left beside {out}"):
+        from deep_ensembles._files import check_replaceable
+        from deep_ensembles.report.page import Report
+        from deep_ensembles.tabular.fit import fit_table, scores_table
+        from deep_ensembles.training import Checkpoint
+
+        given = {"target": target, "task": task, "drop": comma_list(drop), "kinds": _pairs(kinds), "weights": weights,
                  "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
                  "epsilon": epsilon, "max_epochs": max_epochs, "time_limit": time_limit, "seed": seed}  # fmt: skip
         settings = _settings(given, config)
-        model_files, checkpoint = module("_files"), module("training.checkpoint")
-        model_files.check_replaceable(out)
-        state = checkpoint.Checkpoint(_state(out, data, settings), every_seconds=30)
-        found = tabular.fit_table(data, settings, say=say, checkpoint=state, verbose=1)
-        found.model.save(out)
+        check_replaceable(out)
+        state = Checkpoint(_state(out, data, settings), every_seconds=30)
+        fitted = fit_table(data, settings, say=show, checkpoint=state, verbose=1)
+        fitted.model.save(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint"):
             old.unlink()
-        say(tabular.scores_table(found.evaluation, f"Scores of the {found.evaluation.n_rows} rows held out"))
-        say(found.evaluation.summary)
+        show(scores_table(fitted.evaluation, f"Scores of the {fitted.evaluation.n_rows} rows held out"))
+        show(fitted.evaluation.summary)
         if report is not None:
-            module("report.page").Report(found.evaluation, f"{settings.target}: rows held out").save(report)
-            say(f"wrote  {report}")
-        say(f"wrote  {out}\n\n{settings.text()}")
+            Report(fitted.evaluation, f"{settings.target}: rows held out").save(report)
+            show(f"wrote  {report}")
+        show(f"wrote  {out}\n\n{settings.text()}")
 
 
 def predict(
@@ -121,25 +127,28 @@ def predict(
 
       deep-ensembles predict visits new.parquet --out p.csv --abstain-below 0.8
     """
-    with one_sentence("stopped; nothing was written"):
-        tabular = module("tabular")
+    with user_errors("stopped; nothing was written"):
+        import torch
+
+        from deep_ensembles.tabular.predict import predict_table
+
         levels = tuple(_numbers("quantiles", quantiles))
-        asked = {"coverage": coverage, "quantiles": levels, "abstain_below": abstain_below, "abstain_above": abstain_above,
-                 "keep": tuple(listed(keep) or ()), "errors": errors}  # fmt: skip
+        options = {"coverage": coverage, "quantiles": levels, "abstain_below": abstain_below, "abstain_above": abstain_above,
+                 "keep": tuple(comma_list(keep) or ()), "errors": errors}  # fmt: skip
         workers = os.cpu_count() or 1
         # Batches side by side are quicker than threads within small operations.
-        importlib.import_module("torch").set_num_threads(1)
-        found = tabular.predict_table(_table_model(model), data, out, workers=workers, verbose=1, **asked)
-        if found.ignored:
-            shown = ", ".join(found.ignored[:10]) + (", …" if len(found.ignored) > 10 else "")
+        torch.set_num_threads(1)
+        result = predict_table(_table_model(model), data, out, workers=workers, verbose=1, **options)
+        if result.ignored:
+            shown = ", ".join(result.ignored[:10]) + (", …" if len(result.ignored) > 10 else "")
             print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
-        if found.outside:
-            worst = sorted(found.outside.items(), key=lambda each: -each[1])
+        if result.outside:
+            worst = sorted(result.outside.items(), key=lambda item: -item[1])
             shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
             print(f"note: rows with values that training did not see, by column: {shown}; "
                   "be careful with their predictions", file=sys.stderr)  # fmt: skip
-        marked = "" if found.abstained is None else f", {found.abstained} of them for a person"
-        say(f"wrote  {out}  ({found.rows} rows{marked})")
+        marked = "" if result.abstained is None else f", {result.abstained} of them for a person"
+        show(f"wrote  {out}  ({result.rows} rows{marked})")
 
 
 def evaluate(
@@ -158,20 +167,22 @@ def evaluate(
 
       deep-ensembles evaluate houses-model sold.csv --json
     """
-    with one_sentence():
-        tabular = module("tabular")
-        found = tabular.evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
+    with user_errors():
+        from deep_ensembles.tabular.evaluate import evaluate_table
+        from deep_ensembles.tabular.fit import scores_table
+
+        result = evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
         if report is not None:
-            found.save(report)
+            result.save(report)
         if as_json:
-            say(json.dumps(found.evaluation.as_dict(), allow_nan=False, indent=1))
+            show(json.dumps(result.evaluation.as_dict(), allow_nan=False, indent=1))
             return
-        if left_out := found.evaluation.about.get("Left out"):
-            say(f"note: left out are {left_out}")
-        say(tabular.scores_table(found.evaluation, f"Scores of {found.evaluation.n_rows} rows"))
-        say(found.evaluation.summary)
+        if left_out := result.evaluation.about.get("Left out"):
+            show(f"note: left out are {left_out}")
+        show(scores_table(result.evaluation, f"Scores of {result.evaluation.n_rows} rows"))
+        show(result.evaluation.summary)
         if report is not None:
-            say(f"wrote  {report}")
+            show(f"wrote  {report}")
 
 
 def compare(
@@ -196,39 +207,48 @@ def compare(
 
     Example: deep-ensembles compare houses.csv --target price
     """
-    with one_sentence():
-        given = {"target": target, "task": task, "drop": listed(drop), "kinds": _pairs(kinds), "weights": weights,
+    with user_errors():
+        from deep_ensembles.tabular.compare import compare_table
+
+        given = {"target": target, "task": task, "drop": comma_list(drop), "kinds": _pairs(kinds), "weights": weights,
                  "group": group, "time": time, "members": members, "time_limit": time_limit, "seed": seed}  # fmt: skip
         settings = _settings(given, config)
-        quiet = (lambda what: None) if as_json else say
-        found = module("tabular").compare_table(data, settings, folds, say=quiet, verbose=1)
+        comparison = compare_table(data, settings, folds, say=_silent if as_json else show, verbose=1)
         if as_json:
-            say(json.dumps(found.as_dict(), allow_nan=False, indent=1))
+            show(json.dumps(comparison.as_dict(), allow_nan=False, indent=1))
             return
-        for table in found.tables():
-            say(table)
+        for listing in comparison.tables():
+            show(listing)
 
 
-def _settings(given: dict[str, Any], config: Path | None) -> Any:
+def _silent(content: Any) -> None:
+    """Where only JSON may be printed."""
+
+
+def _settings(given: dict[str, Any], config: Path | None) -> TableSettings:
     """Settings of the command line over those of a file."""
-    tabular = module("tabular")
-    known = {} if config is None else tabular.read_settings(config)
+    from deep_ensembles.tabular.settings import TableSettings, read_settings
+
+    known = {} if config is None else read_settings(config)
     known |= {name: value for name, value in given.items() if value is not None}
     if "target" not in known:
         raise typer.BadParameter("--target is needed")
-    return tabular.TableSettings(**known)
+    return TableSettings(**known)
 
 
-def _state(out: Path, data: list[Path], settings: Any) -> Path:
+def _state(out: Path, data: list[Path], settings: TableSettings) -> Path:
     """Where the state of a training is kept: beside the model, and apart for other settings or data."""
-    seen = [(str(each), each.stat().st_size, each.stat().st_mtime_ns) for each in data if each.exists()]
+    seen = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in data if path.exists()]
     digest = hashlib.sha256(f"{settings.text()}{seen}".encode()).hexdigest()
     return out.with_name(f".{out.name}.{digest[:12]}.checkpoint")
 
 
-def _table_model(path: Path) -> Any:
-    model = module("saving").load(path)
-    if not isinstance(model, module("tabular").TableModel):
+def _table_model(path: Path) -> TableModel:
+    from deep_ensembles.saving import load
+    from deep_ensembles.tabular.model import TableModel
+
+    model = load(path)
+    if not isinstance(model, TableModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, no model of a table; fit one with `deep-ensembles fit`")
     return model
 
@@ -236,7 +256,7 @@ def _table_model(path: Path) -> Any:
 def _pairs(text: str | None) -> dict[str, str] | None:
     if text is None:
         return None
-    parts = [each.rpartition("=") for each in listed(text) or []]
+    parts = [item.rpartition("=") for item in comma_list(text) or []]
     if any(not name or not kind for name, _, kind in parts):
         raise ValueError(f"`kinds` must be like zip=category,id=drop, got {text!r}")
     return {name.strip(): kind.strip() for name, _, kind in parts}
@@ -244,7 +264,7 @@ def _pairs(text: str | None) -> dict[str, str] | None:
 
 def _numbers(name: str, text: str | None) -> list[float]:
     try:
-        return [float(each) for each in listed(text) or []]
+        return [float(item) for item in comma_list(text) or []]
     except ValueError as error:
         raise ValueError(f"`{name}` must be numbers with commas between them, got {text!r}") from error
 

@@ -29,7 +29,7 @@ _LEVELS = np.linspace(0.1, 0.9, 9)
 class Demo:
     """What the demo shows and where it left its files."""
 
-    tables: list[Listing]
+    listings: list[Listing]
     picture: Path
     models: list[Path]
     reports: list[Path]
@@ -44,7 +44,7 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     sure, certain = np.argsort(prediction.stddev.numpy()), np.argsort(-classes.confidence.numpy())
     one = [regressor.ensemble_.subset(1).mixture(patients), classifier.ensemble_.subset(1).mixture(images)]
     target, label = torch.from_numpy(progression), torch.from_numpy(digits)
-    tables = [
+    listings = [
         Listing(
             "Diabetes (regression), test rows",
             ["", "NLL", "RMSE", "inside the 90 % interval"],
@@ -75,7 +75,7 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
         regressor.report(patients, progression).save(out / "diabetes.html"),
         classifier.report(images, digits).save(out / "digits.html"),
     ]
-    return Demo(tables, save_figure(Figure(rows), out / "demo.png"), models, reports)
+    return Demo(listings, save_figure(Figure(rows), out / "demo.png"), models, reports)
 
 
 def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
