@@ -9,12 +9,12 @@ import torch
 
 from benchmarks.hundred_runs import concrete_splits, hundred_runs
 from benchmarks.images import vgg_step, wide_adversarial
-from benchmarks.import_cost import import_cost
 from benchmarks.linear_growth import linear_growth
 from benchmarks.measuring import HEADER, Line
 from benchmarks.one_scikit_learn_mlp import one_scikit_learn_mlp
 from benchmarks.prediction_memory import prediction_memory
 from benchmarks.small_ensemble import small_ensemble, small_ensemble_adversarial
+from benchmarks.starting import command_start, import_cost
 from benchmarks.tables import tables
 from benchmarks.wide_batch_norm import wide_batch_norm
 
@@ -34,6 +34,7 @@ BENCHMARKS = {
         vgg_step,
         one_scikit_learn_mlp,
         import_cost,
+        command_start,
         linear_growth,
         prediction_memory,
         tables,

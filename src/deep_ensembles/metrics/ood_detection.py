@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from deep_ensembles._checks import check_number
 from deep_ensembles.metrics._inputs import vector
@@ -49,6 +48,8 @@ def ood_detection(known: Any, unknown: Any, recall: float = 0.95) -> Detection:
         >>> ood_detection(known=[0.1, 0.2, 0.6], unknown=[0.5, 0.8, 0.9]).fpr
         0.3333333333333333
     """
+    from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve  # late, as it takes a second
+
     check_number("recall", recall, low=0, high=1, above=True)
     scores = [vector("known", known), vector("unknown", unknown)]
     score, is_unknown = np.concatenate(scores), np.repeat([False, True], [len(each) for each in scores])
