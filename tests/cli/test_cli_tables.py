@@ -519,7 +519,7 @@ def test_ctrl_c_promises_nothing_where_nothing_is_kept(
     def stopped(*inputs: Any, **given: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"deep_ensembles.tabular.{command}_table", stopped)
+    monkeypatch.setattr(f"deep_ensembles.tabular.{command}.{command}_table", stopped)
     more = ["--out", tmp_path / "p.csv"] if command == "predict" else []
     first = [] if command == "compare" else [folder / "price-model"]
     target = ["--target", "price"] if command == "compare" else []

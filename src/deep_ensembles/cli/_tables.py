@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, not
 
 
 def fit(
+    context: typer.Context,
     data: Data,
     out: Annotated[Path, typer.Option(help="The model folder to write.")],
     target: Target = None,
@@ -85,10 +87,7 @@ def fit(
         from deep_ensembles.tabular.fit import fit_table, scores_table
         from deep_ensembles.training import Checkpoint
 
-        given = {"target": target, "task": task, "drop": comma_list(drop), "kinds": _pairs(kinds), "weights": weights,
-                 "group": group, "time": time, "members": members, "holdout": holdout, "recalibration": recalibration,
-                 "epsilon": epsilon, "max_epochs": max_epochs, "time_limit": time_limit, "seed": seed}  # fmt: skip
-        settings = _settings(given, config)
+        settings = _settings(context)
         check_replaceable(out)
         state = Checkpoint(_state(out, data, settings), every_seconds=30)
         fitted = fit_table(data, settings, say=show, checkpoint=state, verbose=1)
@@ -186,6 +185,7 @@ def evaluate(
 
 
 def compare(
+    context: typer.Context,
     data: Data,
     target: Target = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
@@ -210,9 +210,7 @@ def compare(
     with user_errors():
         from deep_ensembles.tabular.compare import compare_table
 
-        given = {"target": target, "task": task, "drop": comma_list(drop), "kinds": _pairs(kinds), "weights": weights,
-                 "group": group, "time": time, "members": members, "time_limit": time_limit, "seed": seed}  # fmt: skip
-        settings = _settings(given, config)
+        settings = _settings(context)
         comparison = compare_table(data, settings, folds, say=_silent if as_json else show, verbose=1)
         if as_json:
             show(json.dumps(comparison.as_dict(), allow_nan=False, indent=1))
@@ -225,12 +223,13 @@ def _silent(content: Any) -> None:
     """Where only JSON may be printed."""
 
 
-def _settings(given: dict[str, Any], config: Path | None) -> TableSettings:
-    """Settings of the command line over those of a file."""
+def _settings(context: typer.Context) -> TableSettings:
+    """Settings of the command line, by the names of `TableSettings`, over those of a file."""
     from deep_ensembles.tabular.settings import TableSettings, read_settings
 
-    known = {} if config is None else read_settings(config)
-    known |= {name: value for name, value in given.items() if value is not None}
+    options = context.params | {"drop": comma_list(context.params["drop"]), "kinds": _pairs(context.params["kinds"])}
+    known = {} if options["config"] is None else read_settings(options["config"])
+    known |= {field.name: value for field in fields(TableSettings) if (value := options.get(field.name)) is not None}
     if "target" not in known:
         raise typer.BadParameter("--target is needed")
     return TableSettings(**known)
