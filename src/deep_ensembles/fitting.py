@@ -127,7 +127,7 @@ def cross_validate(
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
     used = np.isin(np.arange(len(rows)), task.used())
-    runs = [run for own, _ in folds for run in plan_runs(own[used[own]], seeds, recipe, task.classes())]
+    runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, recipe, task.classes())]
     ensembles = task.ensembles(runs, n_members)
     predictions = [ensemble.mixture(rows.read(test)[0]) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
@@ -163,13 +163,13 @@ class _Task:
 
     def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
-        seen = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
+        inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
         return Ensemble(
             members=chosen,
             head=self.algorithm.criterion.head,
             standardization=standardization,
             feature_shape=tuple(example.shape[1:]),
-            n_outputs=chosen(seen.expand(len(chosen), *example.shape)).shape[-1],
+            n_outputs=chosen(inputs.expand(len(chosen), *example.shape)).shape[-1],
             network=describe(self.build),
             seeds=tuple(runs[m].seed for m in members),
             history=trained.history[:, list(members)],
@@ -177,10 +177,10 @@ class _Task:
         )
 
 
-def _unseen(seen: Sequence[np.ndarray], n_rows: int) -> np.ndarray | None:
+def _unseen(trained_on: Sequence[np.ndarray], n_rows: int) -> np.ndarray | None:
     """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
-    unseen = np.ones((len(seen), n_rows), dtype=bool)
-    for member, rows in enumerate(seen):
+    unseen = np.ones((len(trained_on), n_rows), dtype=bool)
+    for member, rows in enumerate(trained_on):
         unseen[member, rows] = False
     least = int(unseen.sum(0).min())
     return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
@@ -210,14 +210,14 @@ def _algorithm(
         optional = name != "scoring_rule"
         require(callable(value) or (optional and value is None), name, "a function" + " or None" * optional, value)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
-    whole = not targets.is_floating_point()
+    integers = not targets.is_floating_point()
     if head is None:
-        head = Categorical() if whole else Normal()
-    discrete: bool = getattr(head, "discrete", whole)
-    if discrete and (not whole or targets.dim() != 1 or bool((targets < 0).any())):
+        head = Categorical() if integers else Normal()
+    discrete: bool = getattr(head, "discrete", integers)
+    if discrete and (not integers or targets.dim() != 1 or bool((targets < 0).any())):
         raise ValueError("`targets` must be class numbers 0, 1, … (integers ≥ 0), one per row, "
                          f"got {targets.dtype} of shape {list(targets.shape)}")  # fmt: skip
-    if not discrete and isinstance(rows, InMemory) and whole:
+    if not discrete and isinstance(rows, InMemory) and integers:
         rows.targets = rows.targets.double()
     return Algorithm(Criterion(head, scoring_rule, discrete), perturbation)
 
@@ -247,4 +247,4 @@ def _tensor(name: str, values: Any) -> Tensor:
 
 def _finite(tensor: Tensor) -> bool:
     """Whether all numbers are finite: the least and the greatest tell, and need no copy of the data."""
-    return not tensor.numel() or all(math.isfinite(float(each)) for each in tensor.aminmax())
+    return not tensor.numel() or all(math.isfinite(float(extreme)) for extreme in tensor.aminmax())

@@ -37,7 +37,7 @@ def vector(name: str, values: Any) -> Vector:
 def paired(**values: Any) -> list[Vector]:
     """Two vectors over the same cases."""
     first, second = values
-    arrays = [vector(name, each) for name, each in values.items()]
+    arrays = [vector(name, value) for name, value in values.items()]
     require(len(arrays[0]) == len(arrays[1]), second, f"as many as `{first}`, {len(arrays[0])}", len(arrays[1]))
     return arrays
 

@@ -52,12 +52,12 @@ def ood_detection(known: Any, unknown: Any, recall: float = 0.95) -> Detection:
 
     check_number("recall", recall, low=0, high=1, above=True)
     scores = [vector("known", known), vector("unknown", unknown)]
-    score, is_unknown = np.concatenate(scores), np.repeat([False, True], [len(each) for each in scores])
+    score, is_unknown = np.concatenate(scores), np.repeat([False, True], [len(part) for part in scores])
     # Points on a straight piece of the curve are kept: the wanted recall may lie there.
-    false_alarms, found, _ = roc_curve(is_unknown, score, drop_intermediate=False)
+    false_alarms, detected, _ = roc_curve(is_unknown, score, drop_intermediate=False)
     return Detection(
         auroc=float(roc_auc_score(is_unknown, score)),
         aupr=float(average_precision_score(is_unknown, score)),
         aupr_known=float(average_precision_score(~is_unknown, -score)),
-        fpr=float(false_alarms[np.searchsorted(found, recall)]),
+        fpr=float(false_alarms[np.searchsorted(detected, recall)]),
     )
