@@ -1,4 +1,4 @@
-"""What a head promises."""
+"""What a head promises, and how its distribution comes back to the target's own units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often predictions of about the same confidence are right."""
+"""Whether predicted probabilities and intervals hold what they say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the most probable class is the true one."""
+"""Predictions and what happened as one number: accuracy, top-k error, log-likelihood, Brier scores."""
 
 from __future__ import annotations
 

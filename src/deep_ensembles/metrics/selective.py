@@ -1,4 +1,4 @@
-"""How accurate predictions are where the model is confident."""
+"""What is gained by leaving uncertain cases to a person: accuracy by confidence, risk by coverage."""
 
 from __future__ import annotations
 
