@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import uuid
@@ -159,3 +160,19 @@ def _swap(beside: Path, target: Path) -> None:
         os.replace(aside, target)
         raise
     shutil.rmtree(aside, ignore_errors=True)
+
+
+def json_ready(content: Any) -> Any:
+    """Content as JSON can say it: arrays and tuples as lists, numbers that are not finite as null.
+
+    Example:
+        >>> json_ready({"scores": torch.tensor([1.0, torch.nan]), 2: (0, float("inf"))})
+        {'scores': [1.0, None], '2': [0, None]}
+    """
+    if hasattr(content, "tolist"):
+        content = content.tolist()
+    if isinstance(content, Mapping):
+        return {str(name): json_ready(value) for name, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [json_ready(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

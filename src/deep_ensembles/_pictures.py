@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-import sys
 import warnings
 import zipfile
 import zlib
@@ -16,10 +15,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import track
 
 from deep_ensembles._checks import check_integer, require
+from deep_ensembles._terminal import progress
 
 
 class DatasetError(ValueError):
@@ -188,10 +186,12 @@ class ClassFolders:
             raise DatasetError(f"{self.path}: {file} cannot be read ({error})") from error
         return read_picture(content, f"{self.path}: {file}", size=self.image_size)
 
-    def _shown(self, files: Iterable[tuple[str, int]]) -> Iterable[tuple[str, int]]:
+    def _shown(self, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
         """With a bar on a terminal."""
-        console, quiet = Console(file=sys.stderr), not sys.stderr.isatty()
-        return track(files, f"reading {self.path.name}", console=console, transient=True, disable=quiet)
+        with progress(f"reading {self.path.name}", len(self), "pictures") as update:
+            for file in files:
+                yield file
+                update(advance=1)
 
 
 def class_groups(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:

@@ -1,11 +1,11 @@
-"""Numbers over splits, and paired differences."""
+"""Means and errors over splits, and paired differences between methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 
 def over_splits(values: Sequence[float | None]) -> dict[str, float | int]:
@@ -32,7 +32,7 @@ def paired(ours: Sequence[float | None], other: Sequence[float | None], test_sha
         Nadeau & Bengio (2003).
 
     Arguments:
-        ours, other: scores per split.
+        ours, other: scores per split, in the same order.
         test_share: test rows per training row.
 
     Example:
@@ -40,9 +40,9 @@ def paired(ours: Sequence[float | None], other: Sequence[float | None], test_sha
         -0.6666666666666666
     """
     both = min(len(ours), len(other))
-    gap = np.array(ours[:both], dtype=np.float64) - np.array(other[:both], dtype=np.float64)
-    numbers = over_splits(gap.tolist())
+    difference = np.array(ours[:both], dtype=np.float64) - np.array(other[:both], dtype=np.float64)
+    numbers = over_splits(difference.tolist())
     spread = numbers["sd"] * (1 / both + test_share) ** 0.5
     with np.errstate(divide="ignore", invalid="ignore"):
-        p_value = float(2 * stats.t.sf(abs(np.float64(numbers["mean"]) / spread), both - 1)) if both > 1 else float("nan")
-    return {**numbers, "corrected_se": spread, "p_value": p_value, "lower_on": int((gap < 0).sum())}
+        p_value = float(2 * stdtr(both - 1, -abs(np.float64(numbers["mean"]) / spread))) if both > 1 else float("nan")
+    return {**numbers, "corrected_se": spread, "p_value": p_value, "lower_on": int((difference < 0).sum())}

@@ -1,4 +1,4 @@
-"""Tables of text."""
+"""What is shown on a terminal: listings and progress bars."""
 
 from __future__ import annotations
 
@@ -7,13 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
-
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
-from rich.text import Text
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -41,10 +35,14 @@ class Listing:
     note: str = ""
     words: Sequence[str] = ()
 
-    def rich(self) -> RichTable:
-        """As rich shows it; numbers stand to the right, and brackets are no markup."""
+    def rich(self) -> Any:
+        """A table of rich, which is imported only when something is shown; brackets are no markup."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
         title, note = Text(self.title, "bold"), Text(self.note, "dim") if self.note else None
-        table = RichTable(title=title, caption=note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
+        table = Table(title=title, caption=note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for place, column in enumerate(self.columns):
             table.add_column(
                 Text(column), justify="left" if place == 0 or column in self.words else "right", overflow="fold"
@@ -55,55 +53,43 @@ class Listing:
 
     def text(self, width: int = 120) -> str:
         """As plain text."""
+        from rich.console import Console
+
         buffer = io.StringIO()
         Console(file=buffer, width=width, color_system=None).print(self.rich())
         return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-class Report(Protocol):
-    """Called after each epoch."""
-
-    def __call__(self, epoch: int, members: int, score: float) -> None: ...
-
-
 @contextmanager
-def training_progress(total: int, verbose: int, start: int, members: int) -> Iterator[Report | None]:
-    """A bar with epoch, members still training, score and time left; nothing if `verbose` is 0 or stderr is piped."""
+def progress(label: str, total: int | None, unit: str, *, verbose: int = 1, start: int = 0) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal; nothing if `verbose` is 0 or stderr is piped.
+
+    Yields a function that moves the bar: `update(advance=1)` or `update(completed=7)`, with `note="…"` to show beside it
+    and `total=9` once that is known.
+
+    Arguments:
+        label: what is going on.
+        total: how much there is to do; None if that is not known.
+        unit: what is counted, `epoch` or `rows`; `bytes` are shown as megabytes and the like.
+        verbose: 2 to leave the bar on the terminal in the end.
+        start: how much was done before.
+    """
     if verbose <= 0 or not sys.stderr.isatty():
-        yield None
+        yield lambda **changes: None
         return
+    from rich import progress as bars
+    from rich.console import Console
+
     columns = (
-        TextColumn("training"),
-        BarColumn(),
-        TextColumn("epoch"),
-        MofNCompleteColumn(),
-        TextColumn("members {task.fields[members]}  score {task.fields[score]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        bars.TextColumn("{task.description}"),
+        bars.BarColumn(),
+        bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn(),
+        bars.TextColumn("" if unit == "bytes" else unit),
+        bars.TextColumn("{task.fields[note]}"),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=verbose < 2) as bar:
-        task = bar.add_task("training", total=total, completed=start, members=members, score="–")
-
-        def report(epoch: int, members: int, score: float) -> None:
-            bar.update(task, completed=epoch, members=members, score=f"{score:.4f}")
-
-        yield report
-
-
-@contextmanager
-def row_progress(total: int | None, verbose: int) -> Iterator[Callable[[int], None]]:
-    """A bar of rows done, told how many more are; nothing if `verbose` is 0 or stderr is piped."""
-    if verbose <= 0 or not sys.stderr.isatty():
-        yield lambda rows: None
-        return
-    columns = (
-        TextColumn("rows"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task("rows", total=total)
-        yield lambda rows: bar.advance(task, rows)
+    with bars.Progress(*columns, console=Console(file=sys.stderr), transient=verbose < 2) as bar:
+        task = bar.add_task(label, total=total, completed=start, note="")
+        yield lambda **changes: bar.update(task, **changes)

@@ -25,7 +25,7 @@ from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
 
 from deep_ensembles import DeepEnsembleRegressor, load
-from deep_ensembles._terminal import training_progress
+from deep_ensembles._terminal import progress
 from deep_ensembles.cli import app
 
 COMMANDS = [
@@ -498,11 +498,11 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
     assert re.fullmatch(r"\.stopped\.[0-9a-f]{12}\.checkpoint", left)
     starts: list[int] = []
 
-    def noted(total: int, verbose: int, start: int, members: int) -> Any:
+    def noted(*arguments: Any, start: int, verbose: int) -> Any:
         starts.append(start)
-        return training_progress(total, verbose, start, members)
+        return progress(*arguments, start=start, verbose=verbose)
 
-    monkeypatch.setattr("deep_ensembles.training.loop.training_progress", noted)
+    monkeypatch.setattr("deep_ensembles.training.loop.progress", noted)
     done(*command, tmp_path / "stopped")
     done(*command, tmp_path / "calm")
     assert 0 < starts[0] < 3000

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deep_ensembles._files import json_ready
 from deep_ensembles.paper import records
-from deep_ensembles.paper.records import ARRAYS, CONFIG, DONE, RESULT, Cell, plain, read_record, write_record
+from deep_ensembles.paper.records import ARRAYS, CONFIG, DONE, RESULT, Cell, read_record, write_record
 
 CELL = Cell("yacht-ml", {"epochs": 40, "seed": 0})
 ARRAY = {"mean": np.arange(6.0).reshape(2, 3)}
@@ -85,7 +86,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_plain_is_strict_json_and_stays_as_it_is(content):
-    once = plain(content)
+def test_json_ready_content_is_strict_json_and_stays_as_it_is(content):
+    once = json_ready(content)
     assert json.loads(json.dumps(once, allow_nan=False)) == once
-    assert plain(once) == once
+    assert json_ready(once) == once

@@ -42,10 +42,10 @@ from deep_ensembles.metrics import (
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.paper.figures import draw as drawn
 from deep_ensembles.recalibration import conformal, isotonic
-from deep_ensembles.report import Batch, Evaluation, Outside, Report, evaluate, first_member, one_target, outside_range
+from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate, first_member, one_target, unseen_values
 from deep_ensembles.report.charts import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
 from deep_ensembles.report.svg import draw
-from deep_ensembles.report.wording import bound, confidence_verdict, coverage_verdict
+from deep_ensembles.report.words import confidence_verdict, coverage_verdict, threshold_text
 
 MEMBERS = 4
 
@@ -192,14 +192,14 @@ def test_thresholds_of_classes_keep_as_many_rows_as_possible() -> None:
     evaluation = full(prediction, target)
     right = prediction.mode.numpy() == target
     confidence = prediction.confidence.numpy()
-    for stop in evaluation.stops[1:]:
-        best = threshold_for_accuracy(confidence, right, stop.wanted)
+    for line in evaluation.thresholds[1:]:
+        best = threshold_for_accuracy(confidence, right, line.wanted)
         assert best is not None
-        assert (stop.threshold, stop.reached, stop.kept) == pytest.approx(best)
-        kept = confidence >= stop.threshold - 1e-12
-        assert kept.sum() == stop.rows
-        assert right[kept].mean() == pytest.approx(stop.reached)
-        assert stop.reached >= stop.wanted
+        assert (line.threshold, line.reached, line.kept) == pytest.approx(best)
+        kept = confidence >= line.threshold - 1e-12
+        assert kept.sum() == line.rows
+        assert right[kept].mean() == pytest.approx(line.reached)
+        assert line.reached >= line.wanted
     curve = accuracy_confidence_curve(confidence, right)
     assert evaluation.curves["accuracy"]["kept"] == pytest.approx(curve.kept)
 
@@ -208,16 +208,16 @@ def test_thresholds_of_numbers_keep_as_many_rows_as_possible() -> None:
     prediction, target = numbers()
     evaluation = full(prediction, target)
     deviation, distance = prediction.stddev.numpy(), np.abs(prediction.mean.numpy() - target)
-    assert evaluation.stops[0].rows == len(target)
-    assert evaluation.stops[0].reached == pytest.approx(distance.mean())
-    for stop in evaluation.stops:
-        assert (deviation <= float(bound(stop.threshold, lower=False))).sum() == stop.rows
-        kept = deviation <= stop.threshold + 1e-12
-        assert kept.sum() == stop.rows
-        assert distance[kept].mean() == pytest.approx(stop.reached)
-        assert stop.reached <= stop.wanted
-        larger = [distance[deviation <= other].mean() for other in deviation[deviation > stop.threshold + 1e-12]]
-        assert all(each > stop.wanted for each in larger)
+    assert evaluation.thresholds[0].rows == len(target)
+    assert evaluation.thresholds[0].reached == pytest.approx(distance.mean())
+    for line in evaluation.thresholds:
+        assert (deviation <= float(threshold_text(line.threshold, at_least=False))).sum() == line.rows
+        kept = deviation <= line.threshold + 1e-12
+        assert kept.sum() == line.rows
+        assert distance[kept].mean() == pytest.approx(line.reached)
+        assert line.reached <= line.wanted
+        larger = [distance[deviation <= other].mean() for other in deviation[deviation > line.threshold + 1e-12]]
+        assert all(each > line.wanted for each in larger)
 
 
 def test_curves_of_error() -> None:
@@ -350,14 +350,14 @@ def test_verdicts_say_what_the_numbers_say() -> None:
     assert "knows what it does not know" in full(*numbers()).verdicts["error"]
 
 
-def test_values_outside_the_training_range() -> None:
+def test_unseen_values_are_counted_by_column() -> None:
     values = np.array([[0.0, 5.0], [2.0, 5.0], [-3.0, 5.0], [9.0, np.nan]])
-    (found,) = outside_range(["a", "b"], values, [0.0, 5.0], [1.0, 5.0])
+    (found,) = unseen_values(["a", "b"], values, [0.0, 5.0], [1.0, 5.0])
     assert (found.column, found.rows, found.share, found.examples) == ("a", 3, 0.75, ("9", "-3", "2"))
 
 
-def test_values_that_have_no_order_may_be_outside_too() -> None:
-    html = Report(full(*numbers(10), outside=[Outside("colour", "category, 2 values", 2, 0.2, ("mauve", "puce"))])).html
+def test_values_that_have_no_order_may_be_unseen_too() -> None:
+    html = Report(full(*numbers(10), unseen=[Unseen("colour", "category, 2 values", 2, 0.2, ("mauve", "puce"))])).html
     assert "mauve, puce" in html
 
 
@@ -398,7 +398,7 @@ def test_estimators_report(tmp_path: Path) -> None:
     single = model.ensemble_.subset(1)(X.to_numpy()).probs.argmax(-1).numpy()
     assert evaluation.score("Accuracy").single == pytest.approx((single == y).mean())
     assert set(evaluation.wrong[0].columns) == set(X.columns)
-    assert evaluation.outside is not None
+    assert evaluation.unseen is not None
     model.save(tmp_path / "model")
     assert load(tmp_path / "model").report(X, words).evaluation == evaluation
     with pytest.raises(ValueError, match="`y` must be labels that the model knows, got \\['nonsense'\\]"):
@@ -412,7 +412,7 @@ def test_regressors_report_one_target_at_a_time() -> None:
     evaluation = model.report(X[:, :2], both, target=1).evaluation
     assert evaluation.score("MAE").ensemble == pytest.approx(np.abs(model.predict(X[:, :2]) - both)[:, 1].mean())
     assert evaluation.score("RMSE").constant == pytest.approx(both[:, 1].std())
-    assert evaluation.outside == []
+    assert evaluation.unseen == []
     with pytest.raises(ValueError, match="`target` must be from 0 to 1, got 2"):
         model.report(X[:, :2], both, target=2)
 

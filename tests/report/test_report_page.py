@@ -15,8 +15,8 @@ import torch
 from torch.distributions import Categorical, Normal
 
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.report import Batch, Report, evaluate, first_member, outside_range
-from deep_ensembles.report.wording import bound, count, number, percent
+from deep_ensembles.report import Batch, Report, evaluate, first_member, unseen_values
+from deep_ensembles.report.words import count, number, percent, threshold_text
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="needs axe-playwright-python")
@@ -36,10 +36,9 @@ def made(n_rows: int, n_classes: int) -> Report:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(n_rows, 5))
     names = ["age", "a rather long name of a column", "averyveryveryverylongnamewithoutanyspaceatall", "s1", NASTY]
-    outside = outside_range(names, features, [-2.0] * 5, [2.0] * 5)
     settings: dict[str, Any] = {
         "columns": dict(zip(names, features.T, strict=True)),
-        "outside": outside,
+        "unseen": unseen_values(names, features, [-2.0] * 5, [2.0] * 5),
         "about": {"Data": NASTY},
     }
     if n_classes:
@@ -106,10 +105,10 @@ def test_the_slider_tells_what_to_trust(browser: Any, reports: Any, kind: str) -
     assert slider.is_visible()
     slider.focus()
     slider.press("End")
-    last = report.evaluation.stops[-1]
+    last = report.evaluation.thresholds[-1]
     wanted = percent(last.wanted) if kind == "three" else number(last.wanted)
     for expected in (
-        bound(last.threshold, lower=kind == "three"),
+        threshold_text(last.threshold, at_least=kind == "three"),
         percent(last.kept),
         f"{count(last.rows)} of {count(report.evaluation.n_rows)}",
     ):
@@ -117,7 +116,7 @@ def test_the_slider_tells_what_to_trust(browser: Any, reports: Any, kind: str) -
     assert page.locator("#wanted-value").inner_text() == wanted == slider.get_attribute("aria-valuetext")
     mark = page.locator("#kept circle").get_attribute("cx")
     slider.press("ArrowLeft")
-    assert percent(report.evaluation.stops[-2].kept) in page.locator("#answer").inner_text()
+    assert percent(report.evaluation.thresholds[-2].kept) in page.locator("#answer").inner_text()
     assert page.locator("#kept circle").get_attribute("cx") != mark
     assert page.trouble == []
     page.context.close()
@@ -128,8 +127,8 @@ def test_without_scripts_a_table_says_it(browser: Any, reports: Any) -> None:
     page = opened(browser, path, java_script_enabled=False)
     assert not page.get_by_role("slider").is_visible()
     table = page.locator("#trust table").inner_text()
-    for stop in (report.evaluation.stops[0], report.evaluation.stops[-1]):
-        assert bound(stop.threshold, lower=False) in table
+    for line in (report.evaluation.thresholds[0], report.evaluation.thresholds[-1]):
+        assert threshold_text(line.threshold, at_least=False) in table
     page.context.close()
 
 

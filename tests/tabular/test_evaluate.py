@@ -104,7 +104,7 @@ def test_values_outside_the_training_range_are_counted_by_column(
         "yard": [None, 1.0, 2.0, 3.0, 1.0, 2.0] * 5,
         "price": np.linspace(0, 1, 30),
     })  # fmt: skip
-    found = evaluate_table(numbers.model, write(table, tmp_path / "new.parquet")).evaluation.outside
+    found = evaluate_table(numbers.model, write(table, tmp_path / "new.parquet")).evaluation.unseen
     assert found is not None
     assert [(each.column, each.rows, each.share) for each in found] == [
         ("size", 15, 0.5),

@@ -28,7 +28,7 @@ from deep_ensembles.members import Factory
 from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
-from deep_ensembles.report import Report, beside_targets, evaluate, outside_range
+from deep_ensembles.report import Report, beside_targets, evaluate, unseen_values
 from deep_ensembles.scoring import ScoringRule, log_score
 from deep_ensembles.settings import describe, restore
 from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Recipe, Schedule
@@ -203,7 +203,7 @@ class DeepEnsemble(BaseEstimator):
             coverage=coverage,
             labels=getattr(self, "classes_", None),
             columns=dict(zip(names, checked.T, strict=True)),
-            outside=None if low_high is None else outside_range(names, checked, *low_high),
+            unseen=None if low_high is None else unseen_values(names, checked, *low_high),
             about={"Model": type(self).__name__, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(known)} rows")

@@ -11,17 +11,14 @@ changes, here or where it is published, is noticed.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
 from deep_ensembles._files import file_sum, write_atomically
 from deep_ensembles._pictures import DatasetError
+from deep_ensembles._terminal import progress
 from deep_ensembles.paper.datasets._dataset import Card, Original
 
 try:
@@ -31,8 +28,6 @@ except ImportError as error:
 
 SUMS = "SHA256SUMS"
 _CHUNK = 1 << 16
-# The file under way, its number and its bytes.
-_COLUMNS = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
 
 
 def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
@@ -51,13 +46,11 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
     target = home / card.file
     if not target.is_file():
         folder = home / "originals" / card.name
-        with Progress(*_COLUMNS, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:
-            task = bar.add_task(card.name, total=None)
-            for number, original in enumerate(card.originals, start=1):
-                if original.instead and (folder / original.instead).is_file():
-                    continue
-                shown = f"{card.name} {number}/{len(card.originals)} {original.file}"
-                download(original, folder, retries, _FileBar(bar, task, shown))
+        for number, original in enumerate(card.originals, start=1):
+            if original.instead and (folder / original.instead).is_file():
+                continue
+            with progress(f"{card.name} {number}/{len(card.originals)} {original.file}", None, "bytes") as update:
+                download(original, folder, retries, _FileBar(update))
         card.convert(card, folder, target)
     return target
 
@@ -128,18 +121,18 @@ def _quiet_pooch() -> Iterator[None]:
 
 
 class _FileBar:
-    """What pooch asks of a progress bar, drawn as a task of rich."""
+    """A progress bar as pooch asks for one."""
 
-    def __init__(self, progress: Progress, task: TaskID, description: str) -> None:
-        self.total = 0
-        self._progress, self._task = progress, task
-        progress.reset(task, description=description, total=None)
+    total = 0
+
+    def __init__(self, update: Callable[..., None]) -> None:
+        self._update = update
 
     def update(self, amount: int) -> None:
-        self._progress.update(self._task, total=self.total or None, advance=amount)
+        self._update(advance=amount, total=self.total or None)
 
     def reset(self) -> None:
-        self._progress.reset(self._task, total=self.total or None)
+        self._update(completed=0)
 
     def close(self) -> None:
-        """The next file, or the end of the fetch, clears it."""
+        """The end of the download clears it."""

@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
-from deep_ensembles._terminal import training_progress
+from deep_ensembles._terminal import progress
 from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.paper._pbp import Filter, activations, features, output_moments, rectified
@@ -109,15 +109,14 @@ def fit_runs(
     inputs, targets = (torch.as_tensor(values).double() for values in (inputs, targets))
     units = Standardization.stack([_units(inputs[each], targets[each]) for each in rows])
     history = []
-    with torch.inference_mode(), training_progress(n_epochs, verbose, 0, len(seeds)) as report:
+    with torch.inference_mode(), progress("training", n_epochs, "epochs", verbose=verbose) as update:
         state = Filter(_initial_means(own_seeds, inputs.shape[1], n_hidden))
         for epoch in range(n_epochs):
             shuffles = [stream(seed, Purpose.ORDER, epoch) for seed in own_seeds]
             order = [shuffle.permutation(own) for shuffle, own in zip(shuffles, rows, strict=True)]
             history.append(_pass(state, inputs, targets, order, units))
             state.refine_prior()
-            if report is not None:
-                report(epoch + 1, len(seeds), -float(history[-1].mean()))
+            update(advance=1, note=f"members {len(seeds)}  score {-float(history[-1].mean()):.4f}")
     posterior = Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
     return posterior.select(np.argsort(places).tolist())
 

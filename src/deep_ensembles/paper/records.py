@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_ensembles._files import file_sum, write_atomically
+from deep_ensembles._files import file_sum, json_ready, write_atomically
 
 CONFIG, RESULT, ARRAYS, DONE = "config.json", "result.json", "predictions.npz", "DONE"
 
@@ -92,21 +91,5 @@ def read_record(root: Path, cell: Cell) -> Record | None:
         return None
 
 
-def plain(content: Any) -> Any:
-    """Content as JSON can say it: arrays as lists, numbers that are not finite as null.
-
-    Example:
-        >>> plain({"scores": np.array([1.0, np.nan])})
-        {'scores': [1.0, None]}
-    """
-    if isinstance(content, Mapping):
-        return {str(key): plain(value) for key, value in content.items()}
-    if isinstance(content, (list, tuple, np.ndarray)):
-        return [plain(each) for each in content]
-    if isinstance(content, np.generic):
-        content = content.item()
-    return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
 def _json(content: Mapping[str, Any]) -> bytes:
-    return (json.dumps(plain(content), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+    return (json.dumps(json_ready(content), indent=1, sort_keys=True, allow_nan=False) + "\n").encode()

@@ -5,25 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from deep_ensembles._checks import check_integer, require
-from deep_ensembles._files import write_atomically
+from deep_ensembles._files import json_ready, write_atomically
+from deep_ensembles._terminal import progress
 from deep_ensembles.execution import Execution, Processes
 from deep_ensembles.paper.datasets import DatasetError, card, data_home
 from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary
 from deep_ensembles.paper.figures import save_figure
-from deep_ensembles.paper.records import Cell, Record, plain, read_record, write_record
+from deep_ensembles.paper.records import Cell, Record, read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -124,9 +120,9 @@ def _run_cells(root: Path, cells: Sequence[Cell], force: bool, execution: Execut
     """Run what is left of an experiment's cells, whose folder has its name; all of them, finished."""
     todo = [cell for cell in cells if force or read_record(root, cell) is None]
     todo.sort(key=lambda cell: -cell.cost)
-    with _cell_progress(root.name, len(cells), len(cells) - len(todo)) as advance:
+    with progress(root.name, len(cells), "cells", start=len(cells) - len(todo)) as update:
         for cell in execution(partial(_run_cell, root.name, root), todo):
-            advance(cell)
+            update(advance=1, note=cell.name)
     return [record for cell in cells if (record := read_record(root, cell)) is not None]
 
 
@@ -135,16 +131,6 @@ def _run_cell(name: str, root: Path, cell: Cell) -> None:
     outcome = EXPERIMENTS[name].run(cell, root)
     seconds = round(time.perf_counter() - start, 2)
     write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
-
-
-@contextmanager
-def _cell_progress(name: str, total: int, done: int) -> Iterator[Any]:
-    """A bar over cells on a terminal; nothing elsewhere."""
-    columns = (TextColumn(name), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[last]}"), TimeElapsedColumn())
-    console = Console(file=sys.stderr)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=total, completed=done, last="resumed" if done else "")
-        yield lambda cell: bar.update(task, advance=1, last=cell.name)
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
@@ -164,8 +150,8 @@ def _write(root: Path, selection: Selection, summary: Summary, records: Sequence
             for record in records
         ],
     }
-    files = {"summary.json": json.dumps(plain(content), indent=1, ensure_ascii=False), "summary.csv": _csv(summary.rows),
-             "summary.txt": text}  # fmt: skip
+    files = {"summary.json": json.dumps(json_ready(content), indent=1, ensure_ascii=False),
+             "summary.csv": _csv(summary.rows), "summary.txt": text}  # fmt: skip
     if summary.differences:
         files["differences.csv"] = _csv(summary.differences)
     for name, each in files.items():
@@ -180,7 +166,7 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(plain(rows))
+    writer.writerows(json_ready(rows))
     return buffer.getvalue()
 
 

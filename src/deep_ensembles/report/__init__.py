@@ -1,19 +1,18 @@
-"""What people look at: evaluations as plain data, and the figures and pages made from them."""
+"""How good predictions are: an evaluation as plain data, and a page made from it."""
 
-from deep_ensembles.report._facts import Batch
-from deep_ensembles.report.evaluate import beside_targets, evaluate, first_member, one_target
-from deep_ensembles.report.evaluation import Evaluation, Outside
-from deep_ensembles.report.examples import outside_range
+from deep_ensembles.report.evaluate import Batch, beside_targets, evaluate, first_member, one_target
+from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.page import Report
+from deep_ensembles.report.rows import unseen_values
 
 __all__ = [
     "Batch",
     "Evaluation",
-    "Outside",
     "Report",
+    "Unseen",
     "beside_targets",
     "evaluate",
     "first_member",
     "one_target",
-    "outside_range",
+    "unseen_values",
 ]

@@ -1,15 +1,19 @@
-"""What a figure shows, as plain data; `report.figures` and `report.svg` draw it."""
+"""Charts as plain data, and the charts of an evaluation; `report.svg` and `paper.figures` draw them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-# What a mark stands for; its colour is the drawing's choice.
+from deep_ensembles.report.classes import N_BINS
+from deep_ensembles.report.evaluation import Evaluation
+from deep_ensembles.report.words import count, level
+
+# What a mark stands for; whoever draws it chooses the colour.
 Role: TypeAlias = Literal["ours", "other", "third", "fourth", "truth", "data", "muted"]
 
 
@@ -57,7 +61,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Ranges:
-    """A vertical bar from `low` to `high` at each place."""
+    """A vertical bar from `low` to `high` at every `x`."""
 
     x: ArrayLike
     low: ArrayLike
@@ -68,7 +72,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns from 0 to `heights` that stand between neighbouring `edges`, of which there is one more."""
+    """Histogram columns from 0 to `heights` between neighbouring `edges`, of which there is one more."""
 
     edges: ArrayLike
     heights: ArrayLike
@@ -93,11 +97,12 @@ class Panel:
 
     Arguments:
         layers: what is drawn, the lowest first.
-        title, x_label, y_label: texts.
+        title, x_label, y_label: texts; the title on a page is the question that the chart answers.
         x_limits, y_limits: what is shown; chosen to fit if None.
         x_ticks, y_ticks: names for the places 0, 1, … on an axis.
         square: whether it is as high as wide.
         legend: whether labels are listed inside.
+        reading: how to read it and what a good one looks like, for a page.
     """
 
     layers: Sequence[Layer]
@@ -110,6 +115,7 @@ class Panel:
     y_ticks: Sequence[str] | None = None
     square: bool = False
     legend: bool = True
+    reading: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,9 +137,239 @@ class Row:
 
 @dataclass(frozen=True)
 class Figure:
-    """Rows of panels, and what a person who cannot see it should read instead."""
+    """Rows of panels, and a description for readers who cannot see them."""
 
     rows: Sequence[Row]
     title: str = ""
     width: float = 13.0
     description: str = ""
+
+
+_SOURCES: tuple[tuple[str, str, Role], ...] = (
+    ("ensemble", "ensemble", "ours"),
+    ("single", "one member", "other"),
+    ("constant", "constant", "third"),
+)
+_TEXT_CLASSES = 12
+
+
+def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
+    """The charts of an evaluation by name, in the order of a page; a chart's verdict has the same name."""
+    makers = {name: make for name, make in _CHARTS[evaluation.task].items() if name != "matrix" or name in evaluation.curves}
+    if evaluation.n_members > 1:
+        makers["parts"] = _parts
+    return {name: make(evaluation) for name, make in makers.items()}
+
+
+def _ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line:
+    return Line(x, y, label, "muted", dashed=True)
+
+
+def _calibration(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["calibration"]
+    lines = [
+        Line(curve["level"], curve[key], label, role, markers=key == "ensemble")
+        for key, label, role in _SOURCES
+        if key in curve
+    ]
+    reading = (
+        "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve "
+        "lies on the dashed line; below it intervals are too narrow, above it too wide."
+    )
+    title, layers = "Do the intervals hold what they promise?", [_ideal([0, 1], [0, 1]), *lines]
+    return Panel(layers, title, "wanted share of rows inside", "observed share", (0, 1), (0, 1), reading=reading)
+
+
+def _levels(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["levels"]
+    even = 1 / len(curve["share"])
+    top = max(1.2 * even, 1.08 * max(curve["share"]))
+    layers: list[Layer] = [Columns(curve["edge"], curve["share"], "rows"), _ideal([0, 1], [even, even])]
+    reading = (
+        "Each row's target as a level of its own predicted distribution (the PIT). A good histogram is flat; a hill means "
+        "predictions are too wide, a valley too narrow, a slope that they lean to one side."
+    )
+    title, x_label = "Where in its distribution does the truth fall?", "predicted probability of a lower value, F(y)"
+    return Panel(layers, title, x_label, "share of rows", (0, 1), (0, top), reading=reading)
+
+
+def _width(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["width"]
+    lines = [
+        Line(curve[f"{key} width"], curve[f"{key} coverage"], label, role, markers=True)
+        for key, label, role in _SOURCES
+        if f"{key} width" in curve
+    ]
+    reading = (
+        f"Intervals at {', '.join(map(level, curve['level']))}: how wide they are on average, and how many rows they hold. "
+        "The better model reaches the same share with narrower intervals: its curve lies further up and to the left."
+    )
+    title, labels = "What does coverage cost in width?", ("mean width of the interval", "observed share inside")
+    return Panel(lines, title, *labels, None, (0, 1.02), reading=reading)
+
+
+def _rows(evaluation: Evaluation) -> Panel:
+    coverage, curve = level(evaluation.coverage or 0.0), _arrays(evaluation.curves["rows"])
+    missed = (curve["actual"] < curve["low"]) | (curve["actual"] > curve["high"])
+    both = np.concatenate([curve["actual"], curve["mean"]])
+    ends = [float(both.min()), float(both.max())]
+    layers: list[Layer] = [_ideal(ends, ends, "actual = predicted")]
+    groups: tuple[tuple[Any, str, Role], ...] = ((~missed, "interval holds", "ours"), (missed, "does not", "other"))
+    for group, label, role in groups:
+        if group.any():
+            actual, mean, low, high = (curve[name][group] for name in ("actual", "mean", "low", "high"))
+            layers += [Ranges(actual, low, high, "", role), Points(actual, mean, label, role, marker=".")]
+    which = "All rows"
+    if len(missed) < evaluation.n_rows:
+        which = f"{len(missed)} rows drawn at random from {count(evaluation.n_rows)}"
+    reading = (
+        f"{which}: dots are predicted means, bars the {coverage} intervals. Good dots lie along the dashed line, and nearly "
+        "all bars cross it."
+    )
+    title, y_label = "How close are single predictions?", f"predicted, with {coverage} interval"
+    return Panel(layers, title, "actual", y_label, reading=reading)
+
+
+def _number_error(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["error"]
+    most = max(*curve["spread"], *curve["error"]) or 1.0
+    layers = [_ideal([0, most], [0, most]), Line(curve["spread"], curve["error"], "groups of rows", markers=True)]
+    limits = (0, 1.04 * most)
+    reading = (
+        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure: what error was predicted, "
+        "and what happened. Good points rise along the dashed line; above it the model is too sure of itself."
+    )
+    title, labels = "Are errors as large as predicted?", ("predicted standard deviation", "root mean squared error")
+    return Panel(layers, title, *labels, limits, limits, reading=reading)
+
+
+def _class_error(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["error"]
+    line = Line(curve["entropy"], curve["wrong"], "groups of rows", markers=True)
+    top = 1.08 * (max(curve["wrong"]) or 1.0)
+    reading = (
+        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure. A good curve starts near "
+        "zero and rises steadily."
+    )
+    title, labels = "Is it wrong where it is unsure?", ("predicted entropy, in nats", "share of wrong predictions")
+    return Panel([line], title, *labels, None, (0, top), legend=False, reading=reading)
+
+
+def _risk(evaluation: Evaluation) -> Panel:
+    loss = "share of wrong predictions" if evaluation.task == "classes" else "mean absolute error"
+    curve = evaluation.curves["risk"]
+    overall, top = curve["risk"][-1], max(curve["risk"]) or 1.0
+    layers = [
+        _ideal([0, 1], [overall, overall], "no order"),
+        Line(curve["share"], curve["best"], "perfect order", "third"),
+        Line(curve["share"], curve["risk"], "ensemble's order"),
+    ]
+    reading = (
+        f"The {loss} of the rows used. A good curve stays low for long, near the perfect order (the one that knows the "
+        "errors), and rises only at the end."
+    )
+    title, x_label = "What if only the surest predictions are used?", "share of rows used, the surest first"
+    return Panel(layers, title, x_label, loss, (0, 1), (0, 1.08 * top), reading=reading)
+
+
+def _parts(evaluation: Evaluation) -> Panel:
+    curve = _arrays(evaluation.curves["rows"])
+    x, y = curve["aleatoric"], curve["epistemic"]
+    right, top = float(x.max()) or 1.0, float(y.max()) or 1.0
+    ends = [0, min(right, top)]
+    if evaluation.task == "classes":
+        measure, good = "entropy, in nats", curve["correct"] == 1
+        points = [Points(x[good], y[good], "right", "ours", marker=".")]
+        points += [Points(x[~good], y[~good], "wrong", "other", marker="x")]
+    else:
+        measure, points = "standard deviation", [Points(x, y, "row", "ours", marker=".")]
+    layers: list[Layer] = [_ideal(ends, ends, "equal parts"), *points]
+    reading = (
+        "To the right: what members agree is noise (aleatoric), which more data will not remove. Upwards: what they "
+        "disagree about (epistemic), which more data like these rows would. Rows high up are unlike the training data."
+    )
+    labels, limits = (f"aleatoric {measure}", f"epistemic {measure}"), ((0, 1.04 * right), (0, 1.04 * top))
+    return Panel(layers, "Noise, or not knowing?", *labels, *limits, reading=reading)
+
+
+def _reliability(evaluation: Evaluation) -> Panel:
+    layers = [_ideal([0, 1], [0, 1]), *_accuracy_lines(evaluation, "reliability", "confidence", markers=True)]
+    reading = (
+        f"Rows in {N_BINS} equally wide bins of confidence, the probability of the predicted class. Good points lie on the "
+        "dashed line; below it the model is overconfident. Bins of few rows scatter."
+    )
+    title = "Is it right as often as it says?"
+    return Panel(layers, title, "confidence", "accuracy", (0, 1), (0, 1.02), reading=reading)
+
+
+def _confidence(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["confidence"]
+    layers, top = [Columns(curve["edge"], curve["share"])], 1.08 * max(curve["share"])
+    reading = (
+        "How many rows fall into each bin of confidence. Columns to the right are good if the reliability diagram says that "
+        "they are deserved."
+    )
+    return Panel(layers, "How confident is it?", "confidence", "share of rows", (0, 1), (0, top), reading=reading)
+
+
+def _accuracy(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["accuracy"]
+    kept = _ideal(curve["threshold"], curve["kept"], "share kept")
+    layers = [*_accuracy_lines(evaluation, "accuracy", "threshold"), kept]
+    reading = (
+        "Accuracy of the rows whose confidence is at least the threshold, and how many those are (dashed). A good curve "
+        "rises steadily to 100 per cent while many rows are still kept."
+    )
+    title, labels = (
+        "How accurate is it where it is confident?",
+        ("least confidence that is trusted", "accuracy, share of rows"),
+    )
+    return Panel(layers, title, *labels, (0, 1), (0, 1.02), reading=reading)
+
+
+def _matrix(evaluation: Evaluation) -> Panel:
+    rows, labels = np.array(list(evaluation.curves["matrix"].values())), evaluation.labels
+    shares = rows / np.maximum(rows.sum(1, keepdims=True), 1)
+    texts, note = None, f"{len(rows)} classes in the order of the table below"
+    if len(rows) <= _TEXT_CLASSES:
+        texts = [[count(n) if n else "" for n in row] for row in rows.tolist()]
+        note = "the number of rows is written in each cell"
+    reading = (
+        "Each line is a true class, the first on top; a cell is the darker the larger the share of that class that was "
+        f"predicted so ({note}). Good is a dark diagonal and nothing else."
+    )
+    title, cells = "What does it confuse?", [Grid(shares, texts)]
+    return Panel(cells, title, "predicted class", "actual class", x_ticks=labels, y_ticks=labels, reading=reading)
+
+
+def _accuracy_lines(evaluation: Evaluation, name: str, x: str, markers: bool = False) -> list[Line]:
+    """The accuracy of one member alone, where it is known, and above it the ensemble's."""
+    curves, single = evaluation.curves, f"single {name}"
+    lines = [Line(curves[name][x], curves[name]["accuracy"], "ensemble", "ours", markers=markers)]
+    if single in curves:
+        lines.insert(0, Line(curves[single][x], curves[single]["accuracy"], "one member", "other", markers=markers))
+    return lines
+
+
+def _arrays(curve: Any) -> dict[str, np.ndarray]:
+    return {name: np.array(values, dtype=np.float64) for name, values in curve.items()}
+
+
+_CHARTS: dict[str, dict[str, Callable[[Evaluation], Panel]]] = {
+    "classes": {
+        "reliability": _reliability,
+        "confidence": _confidence,
+        "accuracy": _accuracy,
+        "matrix": _matrix,
+        "error": _class_error,
+        "risk": _risk,
+    },
+    "numbers": {
+        "calibration": _calibration,
+        "levels": _levels,
+        "width": _width,
+        "rows": _rows,
+        "error": _number_error,
+        "risk": _risk,
+    },
+}

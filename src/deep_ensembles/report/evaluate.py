@@ -1,23 +1,35 @@
-"""Predictions and what happened → an evaluation."""
+"""Predictions and what happened, batch by batch → an `Evaluation`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch.distributions import Distribution, Independent
+import numpy as np
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._distributions import indexed, rebuilt
-from deep_ensembles.mixture import Mixture
-from deep_ensembles.recalibration import Prediction
-from deep_ensembles.report._facts import Batch, collect
-from deep_ensembles.report.classes import of_classes
-from deep_ensembles.report.evaluation import Evaluation, Findings, Outside
-from deep_ensembles.report.examples import Columns
-from deep_ensembles.report.numbers import of_numbers
-from deep_ensembles.report.wording import lead_verdict
+from deep_ensembles._tensors import checked_target
+from deep_ensembles.mixture import Mixture, precise
+from deep_ensembles.recalibration import Prediction, Recalibrated
+from deep_ensembles.report.classes import class_details, class_findings, class_values
+from deep_ensembles.report.evaluation import Evaluation, Findings, Unseen
+from deep_ensembles.report.numbers import number_details, number_findings, number_values
+from deep_ensembles.report.rows import Columns, Rows, Sources
+from deep_ensembles.report.words import lead_verdict
+
+_BATCH_ROWS = 16384
+
+
+class Batch(NamedTuple):
+    """Predictions for some rows, what happened, and on request what one member alone predicts."""
+
+    prediction: Prediction
+    target: Any
+    single: Prediction | None = None
 
 
 def evaluate(
@@ -27,7 +39,7 @@ def evaluate(
     coverage: float = 0.9,
     labels: Sequence[Any] | None = None,
     columns: Columns | None = None,
-    outside: Sequence[Outside] | None = None,
+    unseen: Sequence[Unseen] | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Evaluation:
     """How good predictions of one number or class per row were.
@@ -37,12 +49,12 @@ def evaluate(
     Arguments:
         batches: `(prediction, target)` or `Batch(prediction, target, single)`, one or several; `single` is what one
             member alone predicts.
-        constant: what someone predicts who knows only the training targets, to compare with: torch's `Normal` of their
-            mean and standard deviation, or `Categorical` of the classes' shares.
+        constant: the same prediction for every row, to compare with, made from training targets alone: torch's `Normal`
+            of their mean and standard deviation, or `Categorical` of the classes' shares.
         coverage: the share of rows that intervals should hold.
         labels: the names of the classes; their numbers by default.
         columns: the data, by column, to show of rows worth a look.
-        outside: columns that left the range of training, from `outside_range`; None if that is not known.
+        unseen: columns with values that training did not see, from `unseen_values`; None if that is not known.
         about: facts about model and data that the reader should know, by name.
 
     Example:
@@ -52,42 +64,110 @@ def evaluate(
         0.5
     """
     check_number("coverage", coverage, low=0, high=1, above=True, below=True)
-    facts = collect(batches, constant, coverage)
-    named = [str(label) for label in (range(facts.n_classes) if labels is None else labels)] if facts.n_classes else []
-    require(len(named) == facts.n_classes, "labels", f"{facts.n_classes} names, one per class", len(named))
-    found = of_classes(facts, named, columns) if named else of_numbers(facts, coverage, columns)
+    sources, n_classes, n_members = _collect(batches, constant, coverage)
+    names = [str(label) for label in (range(n_classes) if labels is None else labels)] if n_classes else []
+    require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
+    findings = class_findings(sources, names, columns) if names else number_findings(sources, coverage, columns)
     return Evaluation(
-        task="classes" if named else "numbers",
-        n_rows=facts.n_rows,
-        n_members=facts.n_members,
-        coverage=None if named else coverage,
+        task="classes" if names else "numbers",
+        n_rows=len(sources.ensemble["actual"]),
+        n_members=n_members,
+        coverage=None if names else coverage,
         about={str(name): str(value) for name, value in (about or {}).items()},
-        labels=tuple(named),
-        outside=outside,
-        **_with_lead(found)._asdict(),
+        labels=tuple(names),
+        unseen=unseen,
+        **_compared_with_constant(findings)._asdict(),
     )
 
 
-def _with_lead(found: Findings) -> Findings:
-    """The findings with a word on whether predictions are better than a constant; if not, the summary says so too."""
-    for score in found.scores:
+def _compared_with_constant(findings: Findings) -> Findings:
+    """With a verdict on whether predictions are better than a constant; if they are not, the summary says so too."""
+    for score in findings.scores:
         if score.name in ("NLL", "CRPS") and score.lead is not None and score.lead_error is not None:
-            said = lead_verdict(score.name, score.lead, score.lead_error)
-            summary = found.summary if score.lead < -2 * score.lead_error else f"{found.summary} {said}"
-            return found._replace(verdicts={**found.verdicts, "constant": said}, summary=summary)
-    return found
+            verdict = lead_verdict(score.name, score.lead, score.lead_error)
+            is_better = score.lead < -2 * score.lead_error
+            summary = findings.summary if is_better else f"{findings.summary} {verdict}"
+            return findings._replace(verdicts={**findings.verdicts, "constant": verdict}, summary=summary)
+    return findings
+
+
+def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tuple[Sources, int, int]:
+    """The values of all rows, the number of classes (0 for numbers) and of members; predictions are not kept."""
+    parts: list[Sources] = []
+    n_classes = n_members = 0
+    for prediction, target, single in _small_batches(batches):
+        n_members = prediction.n_members
+        if isinstance(prediction, Mixture) and prediction.is_discrete:
+            n_classes, details = prediction.probs.shape[-1], class_details(prediction, target)
+        else:
+            details = number_details(prediction, target)
+        repeated = None if constant is None else _repeated(constant, len(target), n_classes)
+        ensemble, member, same = (_values(source, target, coverage) for source in (prediction, single, repeated))
+        parts.append(Sources(ensemble | details, member, same))
+    require(bool(parts), "batches", "at least one row", "none")
+    return Sources(*map(_joined, zip(*parts, strict=True))), n_classes, n_members
+
+
+def _values(prediction: Prediction | None, target: Tensor, coverage: float) -> Rows:
+    if prediction is None:
+        return {}
+    if isinstance(prediction, Mixture) and prediction.is_discrete:
+        return class_values(prediction, target)
+    return number_values(prediction, target, coverage)
+
+
+def _joined(parts: tuple[Rows, ...]) -> Rows:
+    """One vector per name that all parts have. Parts are emptied one by one, so that nothing is held twice."""
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}
+
+
+def _small_batches(batches: Any) -> Iterator[Batch]:
+    """Batches of bounded size, on the CPU in double precision."""
+    several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
+    for prediction, target, single in (Batch(*batch) for batch in several):
+        shape = tuple(prediction.batch_shape + prediction.event_shape)
+        cure = "take one target at a time with `one_target`"
+        require(len(shape) == 1, "prediction", "of one number or class per row", f"shape {shape}", cure)
+        checked = _checked(prediction, target) if shape[0] else target
+        for start in range(0, shape[0], _BATCH_ROWS):
+            rows = slice(start, start + _BATCH_ROWS)
+            yield Batch(_in_double(prediction[rows]), checked[rows], None if single is None else _in_double(single[rows]))
+
+
+def _checked(prediction: Prediction, target: Any) -> Tensor:
+    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+    checked = checked_target(mixture, target).detach().cpu()
+    return checked if mixture.is_discrete else checked.double()
+
+
+def _in_double(prediction: Prediction) -> Prediction:
+    if isinstance(prediction, Recalibrated):
+        return Recalibrated(precise(prediction.mixture), prediction.before, prediction.after)
+    return precise(prediction)
+
+
+def _repeated(constant: Distribution, n_rows: int, n_classes: int) -> Mixture:
+    """The constant prediction for so many rows."""
+    if n_classes:
+        is_fitting = isinstance(constant, Categorical) and constant.probs.shape == (n_classes,)
+        require(is_fitting, "constant", f"one Categorical of {n_classes} classes", constant)
+        shares: Tensor = constant.probs.detach().cpu().double()  # type: ignore[attr-defined]
+        return Mixture(Categorical(probs=shares.expand(1, n_rows, n_classes)))
+    require(isinstance(constant, Normal) and not constant.batch_shape, "constant", "one Normal for numbers", constant)
+    return _in_double(Mixture(constant.expand((1, n_rows))))  # type: ignore[return-value]
 
 
 def beside_targets(
     predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *, which: int = 0
 ) -> Iterator[Batch]:
-    """Predictions for consecutive rows, each with its targets and what one member alone predicts.
+    """Batches for `evaluate`: predictions for consecutive rows, their targets, and what one member alone predicts.
 
     Arguments:
         predictions: as `Ensemble.batches` gives them.
         targets: one for each row.
         singles: the same of one member, as `ensemble.subset(1).batches` gives them.
-        which: of several predicted targets.
+        which: the number of the target, where several are predicted.
 
     Example:
         >>> import torch
@@ -96,13 +176,13 @@ def beside_targets(
         [[5, 6, 7], [8]]
     """
     start = 0
-    for own, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
-        stop = start + own.batch_shape[0]
-        yield Batch(_chosen(own, which), targets[start:stop], None if single is None else _chosen(single, which))
+    for prediction, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
+        stop = start + prediction.batch_shape[0]
+        yield Batch(_select(prediction, which), targets[start:stop], None if single is None else _select(single, which))
         start = stop
 
 
-def _chosen(prediction: Prediction, which: int) -> Prediction:
+def _select(prediction: Prediction, which: int) -> Prediction:
     return one_target(prediction, which) if isinstance(prediction, Mixture) and prediction.event_shape else prediction
 
 

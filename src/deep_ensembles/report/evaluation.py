@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from deep_ensembles._files import json_ready
 from deep_ensembles._terminal import Listing
-from deep_ensembles.report.scores import Score
+from deep_ensembles.report.words import number, percent
 
 # Columns of numbers; None where a row has none.
-Curve = Mapping[str, Sequence[Any]]
+Curve: TypeAlias = Mapping[str, Sequence[Any]]
+Better: TypeAlias = Literal["lower", "higher"] | float
+# The names of these fields in JSON, where other programs read them.
+_JSON_NAMES = {"thresholds": "stops", "unseen": "outside"}
 
 
 @dataclass(frozen=True)
-class Stop:
-    """A demand, the threshold from which on predictions are trusted to meet it, and what that gives.
+class Score:
+    """One number for all rows, of the ensemble, of one member alone and of a constant prediction.
 
     Arguments:
-        wanted: the accuracy, or the mean absolute error, that is demanded.
+        name: what it is called.
+        meaning: its definition in a line.
+        better: whether lower or higher is better, or which value is aimed at.
+        ensemble, single, constant: the values; None where there is none.
+        gain: ensemble minus single.
+        gain_error: the standard error of the gain over rows.
+        lead, lead_error: the same of ensemble minus constant.
+        share: whether it is a share, to be written in per cent.
+    """
+
+    name: str
+    meaning: str
+    better: Better
+    ensemble: float
+    single: float | None = None
+    constant: float | None = None
+    gain: float | None = None
+    gain_error: float | None = None
+    lead: float | None = None
+    lead_error: float | None = None
+    share: bool = False
+
+    def text(self, value: float | None) -> str:
+        """A value of this score as text."""
+        return percent(value) if self.share and value is not None else number(value)
+
+    @property
+    def aim(self) -> str:
+        """Which way the score should go, in a word."""
+        return self.better if isinstance(self.better, str) else f"near {self.text(self.better)}"
+
+    @property
+    def best(self) -> float | None:
+        """The best of the values; None where there is only one, or for a width, which alone says nothing."""
+        values = [value for value in (self.ensemble, self.single, self.constant) if value is not None]
+        if len(values) < 2 or self.name.endswith("width"):
+            return None
+        if isinstance(self.better, float):
+            aim = self.better
+            return min(values, key=lambda value: abs(value - aim))
+        return min(values) if self.better == "lower" else max(values)
+
+    @property
+    def gain_text(self) -> str:
+        """The gain with its error as text."""
+        if self.gain is None:
+            return "–"
+        factor, unit = (100, " points") if self.share else (1, "")
+        error = "" if self.gain_error is None else f" ± {number(factor * self.gain_error, 2)}"
+        return f"{'+' if self.gain > 0 else ''}{number(factor * self.gain, 3)}{error}{unit}"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Which predictions to trust for a wanted accuracy or error, and what that gives.
+
+    Arguments:
+        wanted: the accuracy, or the mean absolute error, that is wanted.
         threshold: the least confidence, or the greatest standard deviation, that is trusted.
         reached: the accuracy, or the mean absolute error, of the rows kept.
-        kept: their share.
+        kept: the share of the rows kept.
         rows: their number.
     """
 
@@ -36,7 +96,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Example:
-    """A row worth looking at.
+    """A row worth a look.
 
     Arguments:
         row: its number among all rows, from 0.
@@ -50,15 +110,15 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Outside:
+class Unseen:
     """A column with values that training did not see.
 
     Arguments:
         column: its name.
         seen: what training saw of it, in words.
-        rows: how many of the rows lie outside.
+        rows: how many rows have unseen values.
         share: their share.
-        examples: some of the values outside, the farthest first.
+        examples: some of the unseen values, the farthest first.
     """
 
     column: str
@@ -69,11 +129,11 @@ class Outside:
 
 
 class Findings(NamedTuple):
-    """That part of an `Evaluation` which is found out of rows, by the means of numbers or of classes."""
+    """The part of an `Evaluation` that `numbers` and `classes` compute, each in its way."""
 
     scores: Sequence[Score]
     curves: Mapping[str, Curve]
-    stops: Sequence[Stop]
+    thresholds: Sequence[Threshold]
     uncertain: Sequence[Example]
     wrong: Sequence[Example]
     verdicts: Mapping[str, str]
@@ -87,16 +147,16 @@ class Evaluation:
     Arguments:
         task: whether numbers or classes were predicted.
         n_rows, n_members: how many.
-        coverage: the share that intervals should hold; None for classes, which have none.
+        coverage: the share of rows that intervals should hold; None for classes, which have no intervals.
         about: facts about model and data, by name.
-        labels: the names of the classes; none for numbers.
-        scores: the headline.
+        labels: the names of the classes; empty for numbers.
+        scores: one number each for all rows.
         curves: by name, columns of numbers.
-        stops: what to trust for a wanted accuracy or error, from the easiest demand to the hardest.
-        uncertain, wrong: rows worth looking at.
-        outside: columns with values outside the training range; None where that is not known.
+        thresholds: what to trust for a wanted accuracy or error, from the easiest to the hardest.
+        uncertain, wrong: rows worth a look.
+        unseen: columns with values that training did not see; None where that is not known.
         verdicts: by curve, a sentence computed from its numbers.
-        summary: for who reads nothing else.
+        summary: one or two sentences for a reader of nothing else.
     """
 
     task: Literal["numbers", "classes"]
@@ -107,10 +167,10 @@ class Evaluation:
     labels: Sequence[str]
     scores: Sequence[Score]
     curves: Mapping[str, Curve]
-    stops: Sequence[Stop]
+    thresholds: Sequence[Threshold]
     uncertain: Sequence[Example]
     wrong: Sequence[Example]
-    outside: Sequence[Outside] | None
+    unseen: Sequence[Unseen] | None
     verdicts: Mapping[str, str]
     summary: str
 
@@ -119,25 +179,15 @@ class Evaluation:
         return next(score for score in self.scores if score.name == name)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON knows it; null where a number is infinite."""
-        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
-        return plain
+        """Everything as JSON can say it; null where a number is infinite."""
+        fields = dataclasses.asdict(self)
+        return {_JSON_NAMES.get(name, name): json_ready(value) for name, value in fields.items()}
 
-    def table(self) -> Listing:
-        """The scores as a table."""
+    def listing(self) -> Listing:
+        """The scores, to print."""
         head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
         rows = [
-            [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), score.aim]
+            [score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.aim]
             for score in self.scores
         ]
         return Listing("Scores", head, rows)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

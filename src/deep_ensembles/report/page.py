@@ -1,34 +1,38 @@
-"""An evaluation as one HTML page that needs nothing else."""
+"""An evaluation as one HTML page that needs nothing else: its words, listings and charts in `page.html`."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
-import deep_ensembles
+from deep_ensembles import __version__
 from deep_ensembles._files import write_atomically
 from deep_ensembles._terminal import Listing
-from deep_ensembles.report.evaluation import Evaluation
-from deep_ensembles.report.listings import class_listing, confusion_listing, example_listings, outside_listing, trust
-from deep_ensembles.report.pictures import Picture, pictures
+from deep_ensembles.report.charts import Layer, Line, Panel, Points, evaluation_charts
+from deep_ensembles.report.classes import MATRIX_CLASSES
+from deep_ensembles.report.evaluation import Evaluation, Example, Threshold, Unseen
 from deep_ensembles.report.svg import draw
-from deep_ensembles.report.wording import count, gain_verdict
+from deep_ensembles.report.words import count, gain_verdict, level, number, percent, threshold_text
 
 _NOTEBOOK_HEIGHT = 900
+_THRESHOLDS_SHOWN = 8
+_CELLS_SHOWN = 16
+_CLASSES_SHOWN = 30
+# The slider starts where about this share of rows is kept.
+_START_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Report:
-    """An evaluation to look at: in a notebook, as a file, or as a table of text.
+    """An evaluation to look at: in a notebook, as a file, or as a listing of scores.
 
     Arguments:
         evaluation: what it shows.
@@ -58,8 +62,8 @@ class Report:
         return target
 
     def text(self) -> Listing:
-        """The scores as a table, for a terminal."""
-        return self.evaluation.table()
+        """The scores, for a terminal."""
+        return self.evaluation.listing()
 
     def _repr_html_(self) -> str:
         """In a frame of its own, so that the notebook's style and ours do not mix."""
@@ -71,43 +75,163 @@ class Report:
 
 def render(evaluation: Evaluation, title: str) -> str:
     """The page as text; everything that came from users is escaped."""
+    from jinja2 import Environment, StrictUndefined  # when it is needed: scores alone should start fast
+
     folder = resources.files("deep_ensembles.report")
     template, css, script = (folder.joinpath(f"page.{ending}").read_text("utf-8") for ending in ("html", "css", "js"))
-    # Each part of the page has access only to itself: nothing is loaded, and only this script runs.
+    # The page may use only its own style and script, and load nothing.
     policy = (
         f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     return environment.from_string(template).render(
         policy=policy,
-        css=Markup(css),
-        script=Markup(script),
+        css=css,
+        script=script,
         title=title,
-        version=deep_ensembles.__version__,
+        version=__version__,
         evaluation=evaluation,
         count=count,
         headline=_headline(evaluation),
-        trust=trust(evaluation),
-        figures=[(each, _drawn(each)) for each in pictures(evaluation)],
-        classes=[confusion_listing(evaluation), class_listing(evaluation)] if evaluation.task == "classes" else [],
-        examples=example_listings(evaluation),
-        outside=outside_listing(evaluation.outside or ()),
+        trust=_trust(evaluation),
+        charts=_drawn_charts(evaluation),
+        classes=[_confusion_listing(evaluation), _class_listing(evaluation)] if evaluation.task == "classes" else [],
+        examples=_example_listings(evaluation),
+        unseen=_unseen_listing(evaluation.unseen or ()),
     )
-
-
-def _drawn(picture: Picture) -> Markup:
-    return Markup(draw(picture.panel, picture.title, f"{picture.reading} {picture.verdict}".strip()))
-
-
-def _headline(evaluation: Evaluation) -> list[str]:
-    keys = ["constant", "calibration", "reliability", "accuracy", "error"]
-    keys += ["parts"] if evaluation.n_members > 1 else []
-    found = [evaluation.verdicts[key] for key in keys if key in evaluation.verdicts]
-    for score in evaluation.scores:
-        if score.name in ("NLL", "CRPS") and score.gain is not None and score.gain_error is not None:
-            return [*found, gain_verdict(score.name, score.gain, score.gain_error)]
-    return found
 
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _headline(evaluation: Evaluation) -> list[str]:
+    names = ["constant", "calibration", "reliability", "accuracy", "error"]
+    names += ["parts"] if evaluation.n_members > 1 else []
+    verdicts = [evaluation.verdicts[name] for name in names if name in evaluation.verdicts]
+    for score in evaluation.scores:
+        if score.name in ("NLL", "CRPS") and score.gain is not None and score.gain_error is not None:
+            return [*verdicts, gain_verdict(score.name, score.gain, score.gain_error)]
+    return verdicts
+
+
+def _drawn_charts(evaluation: Evaluation) -> list[dict[str, str]]:
+    charts = []
+    for name, panel in evaluation_charts(evaluation).items():
+        verdict = evaluation.verdicts.get(name, "")
+        svg = draw(panel, panel.title, f"{panel.reading} {verdict}".strip())
+        charts.append({"name": name, "title": panel.title, "svg": svg, "reading": panel.reading, "verdict": verdict})
+    return charts
+
+
+def _trust(evaluation: Evaluation) -> dict[str, Any]:
+    """What the section about thresholds shows."""
+    label, heads = "Wanted mean absolute error", ["Wanted error", "Greatest standard deviation", "Error reached"]
+    if evaluation.task == "classes":
+        label, heads = "Wanted accuracy", ["Wanted accuracy", "Least confidence", "Accuracy reached"]
+    lines = evaluation.thresholds
+    texts = [_threshold_texts(evaluation, line) for line in lines]
+    start = next((i for i, line in enumerate(lines) if line.kept <= _START_SHARE), len(lines) - 1)
+    # Of lines that keep the same rows the strictest says most.
+    last = len(lines) - 1
+    distinct = [i for i in range(len(lines)) if i in (0, last) or lines[i].rows != lines[i + 1].rows]
+    shown = sorted({distinct[round(i * (len(distinct) - 1) / (_THRESHOLDS_SHOWN - 1))] for i in range(_THRESHOLDS_SHOWN)})
+    keys = ("wanted", "threshold", "reached", "kept", "rows")
+    return {
+        "label": label,
+        "stops": texts,
+        "start": start,
+        "default": texts[start],
+        "listing": Listing("", [*heads, "Share kept", "Rows kept"], [[texts[i][key] for key in keys] for i in shown]),
+        "svg": _kept_chart(lines, start, label),
+    }
+
+
+def _threshold_texts(evaluation: Evaluation, line: Threshold) -> dict[str, str]:
+    if is_classes := evaluation.task == "classes":
+        wanted, reached = percent(line.wanted), percent(line.reached, 2)
+        rule, result = "confidence is at least", f"of which {reached} are right"
+    else:
+        wanted, reached = number(line.wanted), number(line.reached)
+        rule, result = "standard deviation is at most", f"which are off by {reached} on average"
+    threshold, kept, rows = threshold_text(line.threshold, at_least=is_classes), percent(line.kept), count(line.rows)
+    share = f"That keeps {kept} of the rows ({rows} of {count(evaluation.n_rows)})"
+    answer = f"Trust predictions whose {rule} {threshold}. {share}, {result}."
+    return {"wanted": wanted, "threshold": threshold, "reached": reached, "kept": kept, "rows": rows, "answer": answer}
+
+
+def _kept_chart(lines: Sequence[Threshold], start: int, label: str) -> str:
+    wanted, kept = [line.wanted for line in lines], [line.kept for line in lines]
+    layers: list[Layer] = [Line(wanted, kept), Points([wanted[start]], [kept[start]], "", "other")]
+    panel = Panel(layers, "", label.lower(), "share of rows kept", None, (0, 1.02), legend=False)
+    return draw(panel, "Share of rows kept for each demand", "The share of rows kept falls as the demand becomes stricter.")
+
+
+def _example_listings(evaluation: Evaluation) -> list[Listing]:
+    """The rows worth a look."""
+    is_classes = evaluation.task == "classes"
+    worst = "The wrong predictions that gave the true class least" if is_classes else "The largest errors"
+    listings = []
+    for title, examples in (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong)):
+        lines = []
+        for row in examples:
+            texts = _class_texts(row.values) if is_classes else _number_texts(row.values, evaluation.coverage)
+            lines.append({"Row": count(row.row), **texts, **_cell_texts(row)})
+        if lines:
+            listings.append(Listing(title, list(lines[0]), [list(line.values()) for line in lines]))
+    return listings
+
+
+def _number_texts(values: Mapping[str, Any], coverage: float | None) -> dict[str, str]:
+    names = {"Actual": "actual", "Predicted": "predicted", "Error": "error", "Std": "std", "Noise": "aleatoric",
+             "Disagreement": "epistemic"}  # fmt: skip
+    interval = f"{number(values['low'])} to {number(values['high'])}"
+    return {head: number(values[name]) for head, name in names.items()} | {f"{level(coverage or 0.0)} interval": interval}
+
+
+def _class_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "Actual": values["actual"],
+        "Predicted": values["predicted"],
+        "Confidence": percent(values["confidence"]),
+        "Given to the truth": percent(values["truth"], 2),
+        "Entropy": number(values["entropy"]),
+        "Disagreement": number(values["disagreement"]),
+    }
+
+
+def _cell_texts(row: Example) -> dict[str, str]:
+    if not row.columns:
+        return {}
+    pairs = [f"{name} = {value}" for name, value in row.columns.items()]
+    more = len(pairs) - _CELLS_SHOWN
+    return {"Its values": ", ".join(pairs[:_CELLS_SHOWN]) + (f" and {count(more)} more" if more > 0 else "")}
+
+
+def _class_listing(evaluation: Evaluation) -> Listing:
+    """The classes with their rows, recall and precision; of very many those of least recall."""
+    curve = evaluation.curves["classes"]
+    lines = list(zip(evaluation.labels, curve["rows"], curve["recall"], curve["precision"], strict=True))
+    title = "Each class: its rows, the share of them found (recall), the share of its predictions that are right (precision)"
+    if len(lines) > MATRIX_CLASSES:
+        lines = sorted((line for line in lines if line[2] is not None), key=lambda line: line[2])[:_CLASSES_SHOWN]
+        title = f"The {len(lines)} of {len(evaluation.labels)} classes that are found least: recall and precision"
+    rows = [
+        [label, count(n), *("–" if share is None else percent(share) for share in shares)] for label, n, *shares in lines
+    ]
+    return Listing(title, ["Class", "Rows", "Recall", "Precision"], rows)
+
+
+def _confusion_listing(evaluation: Evaluation) -> Listing:
+    """The pairs of classes that are confused most."""
+    curve, labels = evaluation.curves["confusions"], evaluation.labels
+    lines = zip(curve["actual"], curve["predicted"], curve["rows"], strict=True)
+    rows = [[labels[true], labels[guess], count(n)] for true, guess, n in lines]
+    return Listing("The most frequent confusions", ["Actual", "Taken for", "Rows"], rows)
+
+
+def _unseen_listing(columns: Sequence[Unseen]) -> Listing:
+    rows = [[column.column, column.seen, count(column.rows), percent(column.share), ", ".join(column.examples)]
+            for column in columns]  # fmt: skip
+    heads = ["Column", "Seen in training", "Rows outside", "Share", "Examples"]
+    return Listing("Values outside the range of training", heads, rows)

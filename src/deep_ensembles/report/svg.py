@@ -1,4 +1,4 @@
-"""Panels as SVG text; colours are CSS classes, so that a page can be light or dark."""
+"""Panels as SVG; colours are CSS classes, so that a page can be light or dark."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 
 from deep_ensembles.report.charts import Band, Columns, Grid, Image, Layer, Line, Panel, Points, Ranges
+from deep_ensembles.report.words import round_step
 
-# In units of the picture; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
+# In units of the drawing; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
 _WIDTH, _HEIGHT = 420.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 12.0, 12.0, 46.0
 _LEGEND_LINE = 19.0
 _CHARACTER = 7.7
-_MANY = 12
+_MANY_CLASSES = 12
+_TICKS = 5
+_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 Limits = tuple[float, float]
 # Where on an axis a text stands.
@@ -26,7 +29,7 @@ Places = list[tuple[float, str]]
 
 @dataclass(frozen=True)
 class Axes:
-    """Where numbers are on the picture."""
+    """Where numbers are in the drawing."""
 
     x_limits: Limits
     y_limits: Limits
@@ -53,9 +56,9 @@ def draw(panel: Panel, name: str, description: str) -> str:
     """The panel as an SVG element.
 
     Arguments:
-        panel: what to draw; pictures (`Image`) are not known here.
-        name: what a screen reader calls it, and the prefix of its ids: unique on a page.
-        description: what someone who cannot see it should read instead.
+        panel: what to draw; images (`Image`) are refused.
+        name: what a screen reader calls it.
+        description: for readers who cannot see it.
 
     Example:
         >>> draw(Panel([Line([0, 1], [0, 1], "ideal")]), "curve", "A straight line.")[:44]
@@ -71,7 +74,7 @@ def draw(panel: Panel, name: str, description: str) -> str:
     height = _HEIGHT + (_LEGEND_LINE * max(0, len(legend) - 1)) + (below - _BOTTOM)
     axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * len(legend), left, height - below)
     if panel.x_ticks is None:
-        x_places = _apart(x_places, axes.right - left)
+        x_places = _spaced(x_places, axes.right - left)
     has_rules = not any(isinstance(layer, Grid) for layer in panel.layers)
     parts = [_tag("desc", description), *_y_axis(axes, y_places, has_rules), *_x_axis(axes, x_places, slanted)]
     parts += [*(_layer(layer, axes) for layer in panel.layers), *_labels(panel, axes, height), *_legend_marks(legend)]
@@ -101,7 +104,7 @@ def _coordinates(layer: Layer) -> tuple[Any, Any]:
 
 def _padded(coordinates: Sequence[Any]) -> Limits:
     """Limits with room around all finite numbers."""
-    values = np.concatenate([np.asarray(each, float).ravel() for each in coordinates] or [np.empty(0)])
+    values = np.concatenate([np.asarray(values, float).ravel() for values in coordinates] or [np.empty(0)])
     values = values[np.isfinite(values)]
     if not len(values):
         return 0.0, 1.0
@@ -115,16 +118,16 @@ def _padded(coordinates: Sequence[Any]) -> Limits:
 
 def _places(names: Sequence[str] | None, limits: Limits) -> Places:
     if names is None:
-        found = ticks(*limits)
-        step = found[1] - found[0] if len(found) > 1 else limits[1] - limits[0]
-        return [(value, tick_text(value, float(f"{step:.6g}"))) for value in found]
-    if len(names) > _MANY:
+        values = ticks(*limits)
+        step = values[1] - values[0] if len(values) > 1 else limits[1] - limits[0]
+        return [(value, tick_text(value, float(f"{step:.6g}"))) for value in values]
+    if len(names) > _MANY_CLASSES:
         return []
     return [(float(i), name if len(name) <= 14 else name[:13] + "…") for i, name in enumerate(names)]
 
 
-def _apart(places: Places, width: float) -> Places:
-    """Every place, or every second and so on, so that texts do not touch."""
+def _spaced(places: Places, width: float) -> Places:
+    """Every place, or every second and so on, such that texts do not touch."""
     step = 1
     while sum(len(text) * _CHARACTER + 8 for _, text in places[::step]) > width:
         step += 1
@@ -172,15 +175,15 @@ def _layer(layer: Layer, axes: Axes) -> str:
     if isinstance(layer, Points):
         return "".join(_dot(x, y, layer.role, layer.marker) for x, y in axes.points(layer.x, layer.y))
     if isinstance(layer, Ranges):
-        low, high = (axes.points(layer.x, np.clip(each, *axes.y_limits)) for each in (layer.low, layer.high))
+        low, high = (axes.points(layer.x, np.clip(ends, *axes.y_limits)) for ends in (layer.low, layer.high))
         bars = "".join(f"M{_short(x)} {_short(a)}V{_short(b)}" for (x, a), (_, b) in zip(low, high, strict=True))
         return _tag("path", class_=f"range {layer.role}", d=bars)
     outline = axes.points(layer.x, layer.low) + axes.points(layer.x, layer.high)[::-1]
-    return _tag("polygon", class_=f"band {layer.role}", points=_listed(outline))
+    return _tag("polygon", class_=f"band {layer.role}", points=_point_list(outline))
 
 
 def _columns(layer: Columns, axes: Axes) -> str:
-    edges, heights = (np.asarray(each, float).tolist() for each in (layer.edges, layer.heights))
+    edges, heights = (np.asarray(values, float).tolist() for values in (layer.edges, layer.heights))
     parts = []
     for low, high, size in zip(edges[:-1], edges[1:], heights, strict=True):
         x, y = axes.x(low), axes.y(size)
@@ -192,7 +195,7 @@ def _columns(layer: Columns, axes: Axes) -> str:
 def _cells(layer: Grid, axes: Axes) -> str:
     rows, columns = layer.cells.shape
     wide, high = axes.x(1) - axes.x(0), axes.y(1) - axes.y(0)
-    gap = 1.0 if columns <= _MANY else 0.0
+    gap = 1.0 if columns <= _MANY_CLASSES else 0.0
     peak = 1.0 if layer.texts is None else 0.65  # so that text on it stays legible
     parts = [_tag("rect", class_="empty", x=axes.x(-0.5), y=axes.y(-0.5), width=wide * columns, height=high * rows)]
     for (i, j), value in np.ndenumerate(layer.cells):
@@ -231,7 +234,7 @@ def _legend_marks(lines: list[list[Any]]) -> list[str]:
 
 
 def _sample(layer: Line | Band | Points | Ranges | Columns, x: float, y: float) -> str:
-    """What a layer looks like, small."""
+    """A layer's mark in the legend."""
     if isinstance(layer, Points):
         return _dot(x + 10, y, layer.role, layer.marker)
     if isinstance(layer, Line):
@@ -242,7 +245,7 @@ def _sample(layer: Line | Band | Points | Ranges | Columns, x: float, y: float) 
 
 def _line(layer: Line, points: list[tuple[float, float]]) -> str:
     dashes = "6 5" if layer.dashed else None
-    return _tag("polyline", class_=f"line {layer.role}", stroke_dasharray=dashes, points=_listed(points))
+    return _tag("polyline", class_=f"line {layer.role}", stroke_dasharray=dashes, points=_point_list(points))
 
 
 def _dot(x: float, y: float, role: str, marker: str = "o") -> str:
@@ -251,7 +254,7 @@ def _dot(x: float, y: float, role: str, marker: str = "o") -> str:
     return _tag("circle", class_=f"dot {role}", cx=x, cy=y, r=2.5 if marker == "." else 3.5)
 
 
-def _listed(points: list[tuple[float, float]]) -> str:
+def _point_list(points: list[tuple[float, float]]) -> str:
     return " ".join(f"{_short(x)},{_short(y)}" for x, y in points)
 
 
@@ -262,17 +265,13 @@ def _tag(kind: str, text: str | None = None, **attributes: float | str | None) -
         >>> _tag("text", "<", class_="tick", x=1.04, text_anchor="end")
         '<text class="tick" x="1" text-anchor="end">&lt;</text>'
     """
-    given = {name.rstrip("_").replace("_", "-"): each for name, each in attributes.items() if each is not None}
-    pairs = "".join(f' {name}="{each if isinstance(each, str) else _short(each)}"' for name, each in given.items())
+    given = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
+    pairs = "".join(f' {name}="{value if isinstance(value, str) else _short(value)}"' for name, value in given.items())
     return f"<{kind}{pairs}/>" if text is None else f"<{kind}{pairs}>{escape(text)}</{kind}>"
 
 
 def _short(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-_TICKS = 5
-_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -298,21 +297,9 @@ def tick_text(value: float, step: float) -> str:
         >>> tick_text(0.2, 0.05), tick_text(-20000.0, 5000.0), tick_text(2e6, 1e6)
         ('0.20', '−20k', '2M')
     """
-    unit, letter = next(((each, letter) for each, letter in _UNITS if step >= each), (1.0, ""))
+    unit, letter = next(((unit, letter) for unit, letter in _UNITS if step >= unit), (1.0, ""))
     sign, size = "−" if value < 0 else "", abs(value) / unit
     if step < 1e-3:
         return sign + f"{size:.3g}"
     digits = max(0, -math.floor(math.log10(step / unit) + 1e-9))
     return sign + f"{size:.{digits}f}" + (letter if value else "")
-
-
-def round_step(size: float, parts: int) -> float:
-    """The largest of 1, 2 or 5 times a power of ten that makes at least so many parts.
-
-    Example:
-        >>> round_step(1.0, 40), round_step(37.0, 5)
-        (0.02, 5.0)
-    """
-    power = 10.0 ** math.floor(math.log10(size / parts))
-    factor = max(each for each in (1, 2, 5) if each * power <= size / parts * (1 + 1e-9))
-    return float(f"{factor * power:.1g}")

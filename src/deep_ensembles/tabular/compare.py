@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_integer
+from deep_ensembles._files import json_ready
 from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits
 from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles._terminal import Listing
@@ -77,18 +78,8 @@ class Comparison:
             }
             for score, found in self.scores.items()
         }
-        plain = {
-            score: {method: [_without_nan(each) for each in own] for method, own in found.items()}
-            for score, found in self.scores.items()
-        }
-        return {"task": self.task, "scores": plain, "differences": _without_nan(differences)}
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON knows no NaN, which the p-value of equal scores is."""
-    if isinstance(value, Mapping):
-        return {name: _without_nan(each) for name, each in value.items()}
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+        content: dict[str, Any] = json_ready({"task": self.task, "scores": self.scores, "differences": differences})
+        return content
 
 
 def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, say: Say = print, verbose: int = 0) -> Comparison:

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles._terminal import row_progress
+from deep_ensembles._terminal import progress
 from deep_ensembles.columns import TableError
-from deep_ensembles.report import Batch, Report, evaluate
-from deep_ensembles.report.evaluation import Outside
+from deep_ensembles.report import Batch, Report, Unseen, evaluate
 from deep_ensembles.tabular.files import TableFiles, open_table, together
 from deep_ensembles.tabular.fit import in_words
 from deep_ensembles.tabular.model import TableModel
@@ -39,14 +38,14 @@ def evaluate_table(
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
     seen = _Seen(model, errors, _about(model, files))
-    with torch.inference_mode(), row_progress(files.n_rows, verbose) as advance:
+    with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         evaluation = evaluate(
-            seen.batches(files, advance),
+            seen.batches(files, update),
             constant=model.constant,
             coverage=coverage,
             labels=[str(label) for label in model.target.classes] or None,
             columns=seen.columns,
-            outside=seen.outside,
+            unseen=seen.outside,
             about=seen.about,
         )
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
@@ -60,9 +59,9 @@ class _Seen:
     errors: str
     about: dict[str, Any]
     columns: dict[str, Any] = field(default_factory=dict)
-    outside: list[Outside] = field(default_factory=list)
+    outside: list[Unseen] = field(default_factory=list)
 
-    def batches(self, files: TableFiles, advance: Any) -> Iterator[Batch]:
+    def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
         schema, target = self.model.schema, self.model.target
         kept: list[pa.Table] = []
@@ -77,7 +76,7 @@ class _Seen:
             inputs, beyond, own = inputs[known], beyond[known], batch.filter(pa.array(known))
             places.append(np.flatnonzero(known) + first_row)
             first_row += batch.num_rows
-            advance(batch.num_rows)
+            update(advance=batch.num_rows)
             if not len(inputs):
                 continue
             n_rows += len(inputs)
@@ -97,7 +96,7 @@ class _Seen:
         whole = together(kept)
         self.columns |= {name: whole[name] for name in whole.column_names}
         found = [
-            Outside(column.name, column.in_words(), int(count), int(count) / n_rows, tuple(shown))
+            Unseen(column.name, column.in_words(), int(count), int(count) / n_rows, tuple(shown))
             for column, count, shown in zip(schema.columns, counts, examples, strict=True)
             if count
         ]

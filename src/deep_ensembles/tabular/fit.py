@@ -23,8 +23,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling, choose
-from deep_ensembles.report import Batch, evaluate, first_member
-from deep_ensembles.report.evaluation import Evaluation
+from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import Say, TableData, TableSettings, read_data, split_rows

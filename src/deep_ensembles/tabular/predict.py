@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import check_integer, check_number, require
-from deep_ensembles._terminal import row_progress
+from deep_ensembles._terminal import progress
 from deep_ensembles.columns import TableError
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Conformal, Prediction
@@ -98,14 +98,14 @@ def predict_table(
     wanted = list(dict.fromkeys([*model.schema.names, *wishes.keep]))
     rows, abstained = 0, 0
     beyond = np.zeros(len(model.schema.columns), dtype=np.int64)
-    with writing(out) as table, row_progress(files.n_rows, verbose) as advance:
+    with writing(out) as table, progress("predicting", files.n_rows, "rows", verbose=verbose) as update:
         for done, unseen in in_order(partial(_predicted, model, wishes), _numbered(files, wanted), workers):
             if "abstain" in done.schema.names:
                 abstained += pc.sum(done.column("abstain")).as_py() or 0
             table.write(done)
             rows += done.num_rows
             beyond += unseen
-            advance(done.num_rows)
+            update(advance=done.num_rows)
     asked_to = wishes.abstain_below is not None or wishes.abstain_above is not None
     ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *wishes.keep)]
     outside = {name: int(count) for name, count in zip(model.schema.names, beyond, strict=True) if count}

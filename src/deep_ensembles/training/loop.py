@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles._terminal import training_progress
+from deep_ensembles._terminal import progress
 from deep_ensembles.members import Factory, Members
 from deep_ensembles.training.batches import Block, Segment, cut, narrowed, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
@@ -63,17 +63,17 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
         writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
     session = _Session(prepared, runs, algorithm, recipe, writer)
     session.resume()
-    progress = training_progress(recipe.max_epochs, recipe.verbose, session.epochs_done(), len(session.active))
+    bar = progress("training", recipe.max_epochs, "epochs", verbose=recipe.verbose, start=session.epochs_done())
     end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
     # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
     by_hand = not algorithm.uses_autograd(prepared.members)
     interrupts = postponed_interrupts() if writer is not None else nullcontext(lambda: False)
-    with progress as report, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
+    with bar as update, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
             session.stop_if(time.monotonic() >= end)
-            if report is not None:
-                report(session.epochs_done(), len(session.active), session.standing.latest_score())
+            note = f"members {len(session.active)}  score {session.standing.latest_score():.4f}"
+            update(completed=session.epochs_done(), note=note)
     return session.result()
 
 

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and what they say."""
+"""Numbers as text, and sentences that say what they mean."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def count(value: int) -> str:
 
 
 def row_count(value: int) -> str:
-    """So many rows.
+    """A number of rows.
 
     Example:
         >>> row_count(1), row_count(2)
@@ -49,17 +49,17 @@ def number(value: float | None, digits: int = 4) -> str:
     return sign + f"{size:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
 
 
-def bound(value: float, lower: bool) -> str:
-    """A threshold to six digits, rounded so that what meets the exact one meets it too.
+def threshold_text(value: float, at_least: bool) -> str:
+    """A threshold to six digits, rounded so that whatever meets the exact one meets it too.
 
     Example:
-        >>> bound(0.12345678, lower=True), bound(0.12345678, lower=False), bound(123456.7, lower=False)
-        ('0.123456', '0.123457', '123457')
+        >>> threshold_text(0.12345678, at_least=True), threshold_text(123456.2, at_least=False)
+        ('0.123456', '123457')
     """
     if value == 0:
         return "0"
     digits = 5 - math.floor(math.log10(abs(value)))
-    rounded = math.floor(value * 10.0**digits) if lower else math.ceil(value * 10.0**digits)
+    rounded = math.floor(value * 10.0**digits) if at_least else math.ceil(value * 10.0**digits)
     return f"{rounded / 10.0**digits:.{max(0, digits)}f}" if -5 <= digits <= 12 else f"{value:.6g}"
 
 
@@ -74,7 +74,7 @@ def percent(share: float, digits: int = 1) -> str:
 
 
 def level(share: float) -> str:
-    """A level that someone chose, in per cent with no more digits than it has.
+    """A share that someone chose, in per cent with no more digits than it has.
 
     Example:
         >>> level(0.9) == "90\u202f%", level(0.999) == "99.9\u202f%"
@@ -84,7 +84,7 @@ def level(share: float) -> str:
 
 
 def cell(value: Any) -> str:
-    """The value of a table's cell, of any type, as short text.
+    """The value of a cell of the data, of any type, as short text.
 
     Example:
         >>> cell(0.123456), cell(None), cell("x" * 100)[-3:]
@@ -120,15 +120,15 @@ def gain_verdict(name: str, gain: float, error: float) -> str:
         >>> gain_verdict("NLL", -0.5, 0.1)
         "The ensemble's NLL is 0.500 lower than that of one member (± 0.10): the ensemble is better."
     """
-    judged = "no difference beyond chance"
+    verdict = "no difference beyond chance"
     if abs(gain) > 2 * error:
-        judged = f"the ensemble is {'better' if gain < 0 else 'worse'}"
+        verdict = f"the ensemble is {'better' if gain < 0 else 'worse'}"
     change = f"{number(abs(gain), 3)} {'lower' if gain < 0 else 'higher'}"
-    return f"The ensemble's {name} is {change} than that of one member (± {number(error, 2)}): {judged}."
+    return f"The ensemble's {name} is {change} than that of one member (± {number(error, 2)}): {verdict}."
 
 
 def coverage_verdict(wanted: float, observed: float, n_rows: int) -> str:
-    """Whether intervals hold as many cases as they should, beyond what chance explains.
+    """Whether intervals hold as many rows as they should, or chance explains the difference.
 
     Example:
         >>> print(coverage_verdict(0.9, 0.873, 4000).replace("\u202f", " "))
@@ -137,14 +137,14 @@ def coverage_verdict(wanted: float, observed: float, n_rows: int) -> str:
     chance = 2 * math.sqrt(wanted * (1 - wanted) / n_rows)
     difference = observed - wanted
     if abs(difference) <= chance:
-        judged = f"as promised, within the {100 * chance:.1f} points that chance explains"
+        verdict = f"as promised, within the {100 * chance:.1f} points that chance explains"
     else:
-        judged = f"{'slightly ' if abs(difference) <= 0.05 else ''}too {'narrow' if difference < 0 else 'wide'}"
-    return f"The {level(wanted)} intervals hold {percent(observed)} of the rows: {judged}."
+        verdict = f"{'slightly ' if abs(difference) <= 0.05 else ''}too {'narrow' if difference < 0 else 'wide'}"
+    return f"The {level(wanted)} intervals hold {percent(observed)} of the rows: {verdict}."
 
 
 def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
-    """Whether stated confidence is what was reached, beyond what chance explains.
+    """Whether predictions are right as often as they claim, or chance explains the difference.
 
     Example:
         >>> print(confidence_verdict(0.97, 0.91, 400).replace("\u202f", " "))
@@ -153,24 +153,36 @@ def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
     chance = 2 * math.sqrt(max(accuracy * (1 - accuracy), 1 / n_rows) / n_rows)
     difference = confidence - accuracy
     slightly = "slightly " if abs(difference) <= 0.03 else ""
-    judged = f"{slightly}{'over' if difference > 0 else 'under'}confident"
+    verdict = f"{slightly}{'over' if difference > 0 else 'under'}confident"
     if abs(difference) <= chance:
-        judged = f"honest, within the {100 * chance:.1f} points that chance explains"
-    return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {judged}."
+        verdict = f"honest, within the {100 * chance:.1f} points that chance explains"
+    return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {verdict}."
 
 
-def awareness_verdict(strength: float, chance: float, good: float) -> str:
-    """Whether uncertainty tells good predictions from bad ones.
+def order_verdict(strength: float, chance: float, good: float) -> str:
+    """Whether predictions are ordered by their uncertainty as by their errors.
 
     Arguments:
-        strength: a measure of that, 0 if it does not.
-        chance: what chance alone may reach.
-        good: from where on it is worth the name.
+        strength: how well it does so, 0 if not at all.
+        chance: the strength that chance alone may reach.
+        good: the least value that counts as good.
 
     Example:
-        >>> awareness_verdict(0.5, 0.1, 0.2), awareness_verdict(0.05, 0.1, 0.2)
+        >>> order_verdict(0.5, 0.1, 0.2), order_verdict(0.05, 0.1, 0.2)
         ('it knows what it does not know', 'no more than chance explains')
     """
     if strength <= chance:
         return "no more than chance explains"
     return "it knows what it does not know" if strength >= good else "it knows only little of what it does not know"
+
+
+def round_step(size: float, parts: int) -> float:
+    """The largest of 1, 2 or 5 times a power of ten that makes at least so many parts.
+
+    Example:
+        >>> round_step(1.0, 40), round_step(37.0, 5)
+        (0.02, 5.0)
+    """
+    power = 10.0 ** math.floor(math.log10(size / parts))
+    factor = max(factor for factor in (1, 2, 5) if factor * power <= size / parts * (1 + 1e-9))
+    return float(f"{factor * power:.1g}")

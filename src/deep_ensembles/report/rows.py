@@ -1,0 +1,220 @@
+"""Values per row → mean scores, thresholds, groups of rows, rows worth a look, unseen values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deep_ensembles._checks import require
+from deep_ensembles._tensors import refuse
+from deep_ensembles.metrics import risk_coverage_curve
+from deep_ensembles.report.evaluation import Better, Example, Score, Threshold, Unseen
+from deep_ensembles.report.words import cell
+
+Vector: TypeAlias = NDArray[np.float64]
+# By name, one number per row.
+Rows: TypeAlias = dict[str, Vector]
+Columns: TypeAlias = Mapping[str, Any]
+Value = TypeVar("Value")
+
+# With fewer rows nothing is said about whether uncertainty orders the errors.
+MIN_ROWS = 20
+_SAMPLE_ROWS = 240
+_GROUPS = 10
+_CURVE_POINTS = 100
+_EXAMPLE_ROWS = 10
+_UNSEEN_EXAMPLES = 3
+
+
+class Sources(NamedTuple):
+    """Values per row of three kinds of predictions: the ensemble's, one member's, a constant; empty if not known."""
+
+    ensemble: Rows
+    single: Rows
+    constant: Rows
+
+    def apply(self, function: Callable[[Rows], Value]) -> tuple[Value, Value | None, Value | None]:
+        """A function's value for each source; None for an empty one.
+
+        Example:
+            >>> Sources({"a": np.ones(2)}, {}, {"a": np.zeros(2)}).apply(lambda rows: float(rows["a"].sum()))
+            (2.0, None, 0.0)
+        """
+        single, constant = (function(rows) if rows else None for rows in self[1:])
+        return function(self.ensemble), single, constant
+
+
+def vectors(tensors: Mapping[str, Tensor]) -> Rows:
+    """Tensors of one number per row as NumPy arrays; NaN is refused."""
+    for name, tensor in tensors.items():
+        refuse(tensor.isnan(), "prediction", f"without NaN (`{name}`)", tensor)
+    return {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
+
+
+def mean_score(name: str, meaning: str, better: Better, sources: Sources, key: str, share: bool = False) -> Score:
+    """The mean over rows of one of their values, with the ensemble's differences to the member and to the constant.
+
+    Example:
+        >>> sources = Sources({"loss": np.array([1.0, 2.0])}, {"loss": np.array([2.0, 5.0])}, {})
+        >>> score = mean_score("Loss", "mean loss", "lower", sources, "loss")
+        >>> score.ensemble, score.single, score.constant, score.gain, score.gain_error
+        (1.5, 3.5, None, -2.0, 1.0)
+    """
+    ensemble, single, constant = (rows.get(key) for rows in sources)
+    gains = (*mean_difference(ensemble, single), *mean_difference(ensemble, constant))
+    return Score(name, meaning, better, *sources.apply(lambda rows: float(rows[key].mean())), *gains, share)
+
+
+def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, float | None]:
+    """The mean difference over rows and its standard error; None where there is no finite one."""
+    if other is None or not np.isfinite(difference := ensemble - other).all():
+        return None, None
+    n_rows = len(difference)
+    error = float(difference.std(ddof=1) / math.sqrt(n_rows)) if n_rows > 1 else None
+    return float(difference.mean()), error
+
+
+def ranks(values: Vector) -> Vector:
+    """The rank of every value, from 1; equal values share the mean of theirs.
+
+    Example:
+        >>> ranks(np.array([3.0, 1.0, 3.0])).tolist()
+        [2.5, 1.0, 2.5]
+    """
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (count.cumsum() - (count - 1) / 2)[place]
+
+
+def thresholds(uncertainty: Vector, metric: Vector, targets: Sequence[float], at_least: bool) -> list[Threshold]:
+    """For each target, the threshold that keeps the most rows while their mean metric meets it; first of all, every row.
+
+    Rows of equal uncertainty are kept or dropped together. Targets that no threshold meets are left out.
+
+    Arguments:
+        uncertainty: the less, the sooner a row is kept; thresholds are values that occur.
+        metric: its mean over the kept rows has to meet the target.
+        targets: the wanted means.
+        at_least: whether a target is a lower bound of the mean (an accuracy), not an upper one (an error).
+
+    Example:
+        >>> for line in thresholds(np.array([0.1, 0.2, 0.3]), np.array([1.0, 3.0, 8.0]), [2.0, 0.5], at_least=False):
+        ...     print(line)
+        Threshold(wanted=4.0, threshold=0.3, reached=4.0, kept=1.0, rows=3)
+        Threshold(wanted=2.0, threshold=0.2, reached=2.0, kept=0.6666666666666666, rows=2)
+    """
+    order = np.argsort(uncertainty, kind="stable")
+    ordered = uncertainty[order]
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    means = metric[order].cumsum()[last] / (last + 1)
+    overall = float(metric.mean())
+    lines = [Threshold(overall, float(ordered[-1]), overall, 1.0, len(ordered))]
+    for target in targets:
+        meeting = np.flatnonzero(means >= target if at_least else means <= target)
+        if len(meeting):
+            i = meeting[-1]
+            rows = int(last[i]) + 1
+            lines.append(Threshold(target, float(ordered[last[i]]), float(means[i]), rows / len(ordered), rows))
+    return lines
+
+
+def sample_rows(rows: Rows, names: Sequence[str]) -> dict[str, list[float]]:
+    """Values to draw as points: of all rows if they are few, else of a random sample that is always the same."""
+    n_rows = len(rows["actual"])
+    sample = np.arange(n_rows)
+    if n_rows > _SAMPLE_ROWS:
+        sample = np.sort(np.random.default_rng(0).choice(n_rows, _SAMPLE_ROWS, replace=False))
+    return as_lists(row=sample, **{name: rows[name][sample] for name in names})
+
+
+def group_means(uncertainty: Vector, rows: Rows, mean: Callable[[Vector], Any]) -> dict[str, list[float]]:
+    """Means over groups of equally many rows (give or take one), from the least uncertain on."""
+    groups = np.array_split(np.argsort(uncertainty, kind="stable"), min(_GROUPS, len(uncertainty)))
+    means = {name: [float(mean(values[group])) for group in groups] for name, values in rows.items()}
+    return means | {"rows": [len(group) for group in groups]}
+
+
+def histogram(shares: Vector, n_bins: int) -> dict[str, list[float]]:
+    """The share of rows in each of some equally wide bins between 0 and 1."""
+    counts, edges = np.histogram(shares, n_bins, (0.0, 1.0))
+    return as_lists(edge=edges, share=counts / len(shares))
+
+
+def risk_curve(uncertainty: Vector, loss: Vector) -> dict[str, list[float]]:
+    """The mean loss of the surest rows for a hundred shares of the rows, beside that of the best possible order."""
+    n_rows = len(loss)
+    points = min(_CURVE_POINTS, n_rows)
+    places = -(-np.arange(1, points + 1) * n_rows // points) - 1
+    curve, best = risk_coverage_curve(uncertainty, loss), risk_coverage_curve(loss, loss)
+    return as_lists(share=curve.coverage[places], risk=curve.risk[places], best=best.risk[places])
+
+
+def as_lists(**columns: NDArray[Any]) -> dict[str, list[Any]]:
+    """Arrays as plain data."""
+    return {name: values.tolist() for name, values in columns.items()}
+
+
+def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], columns: Columns | None) -> list[Example]:
+    """The rows that rank highest, the first first.
+
+    Arguments:
+        rank_by: the more, the sooner a row is shown; rows of 0 or less are not shown.
+        values: what is shown of a row, by name.
+        columns: the cells, by column; anything that NumPy makes an array of one value per row.
+
+    Example:
+        >>> examples(np.array([1.0, 3.0, 0.0]), {"error": [1.0, 3.0, 0.0]}, {"age": [20, 30, 40]})[0]
+        Example(row=1, values={'error': 3.0}, columns={'age': '30'})
+    """
+    top = [int(row) for row in np.argsort(-rank_by, kind="stable")[:_EXAMPLE_ROWS] if rank_by[row] > 0]
+    cells = {str(name): _cells(str(name), column, top, len(rank_by)) for name, column in (columns or {}).items()}
+    return [
+        Example(
+            row,
+            {name: _plain_value(column[row]) for name, column in values.items()},
+            {name: texts[place] for name, texts in cells.items()},
+        )
+        for place, row in enumerate(top)
+    ]
+
+
+def _cells(name: str, column: Any, rows: list[int], n_rows: int) -> list[str]:
+    array = column if hasattr(column, "take") else np.asarray(column)
+    require(len(array) == n_rows, "columns", f"{n_rows} values each, one per row", f"{len(array)} of {name!r}")
+    return [cell(value) for value in np.asarray(array.take(rows)).tolist()] if rows else []
+
+
+def _plain_value(value: Any) -> float | str | None:
+    return value if isinstance(value, str) or value is None else float(value)
+
+
+def unseen_values(names: Sequence[Any], values: np.ndarray, low: Any, high: Any) -> list[Unseen]:
+    """Columns of numbers with values below or above what training saw, those with the most such rows first.
+
+    Arguments:
+        names: of the columns.
+        values: the numbers of the rows.
+        low, high: the range of each column in training.
+
+    Shape:
+        values `[row, column]`, low and high `[column]`.
+
+    Example:
+        >>> unseen_values(["age"], np.array([[20.0], [99.0]]), [18.0], [65.0])
+        [Unseen(column='age', seen='18 to 65', rows=1, share=0.5, examples=('99',))]
+    """
+    columns = []
+    for place, name in enumerate(names):
+        column, least, most = values[:, place], float(low[place]), float(high[place])
+        distance = np.maximum(least - column, column - most)
+        rows = np.flatnonzero(distance > 0)
+        if len(rows):
+            farthest = column[rows[np.argsort(-distance[rows], kind="stable")[:100]]]
+            shown = tuple(dict.fromkeys(map(cell, farthest.tolist())))[:_UNSEEN_EXAMPLES]
+            seen = f"{cell(least)} to {cell(most)}"
+            columns.append(Unseen(str(name), seen, len(rows), len(rows) / len(column), shown))
+    return sorted(columns, key=lambda column: -column.rows)
