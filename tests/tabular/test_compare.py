@@ -14,7 +14,7 @@ from _made_tables import NO_INPUTS, classes_settings, houses, numbers_settings, 
 from scipy import stats
 from sklearn.metrics import root_mean_squared_error
 
-from deep_ensembles.columns import understand
+from deep_ensembles.columns import infer_schema
 from deep_ensembles.tabular import Comparison, TableSettings, compare_table
 from deep_ensembles.tabular import compare as _compare
 from deep_ensembles.tabular.compare import OURS
@@ -127,7 +127,7 @@ def test_weights_count_for_every_method(tmp_path: Path) -> None:
     changed = with_column(with_column(table, "price", prices), "weight", np.where(light, 1e-9, 1.0))
     settings = numbers_settings(members=2, max_epochs=20, learning_rate=0.03, weights="weight")
     data = read_data(write(changed, tmp_path / "t.parquet"), settings, quiet)
-    inputs = understand(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
+    inputs = infer_schema(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
     folds = [(np.arange(200), np.flatnonzero(~light))]
     for method, (prediction,) in _compare._Methods(inputs, data, folds, settings, 0).all(quiet).items():
         assert float(prediction.mean.mean()) < 2500, method

@@ -17,7 +17,7 @@ from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits
 from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import RATES, fit_dropout
-from deep_ensembles.columns import TableError, understand
+from deep_ensembles.columns import TableError, infer_schema
 from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.metrics import (
@@ -104,10 +104,10 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, say: 
     check_integer("folds", n_folds, low=2)
     read = read_data(data, settings, say)
     drop = [*settings.drop, *settings.not_inputs]
-    schema = understand(read.table, settings.target, drop=drop, kinds=settings.kinds, decimal=read.decimal)
+    schema = infer_schema(read.table, settings.target, drop=drop, kinds=settings.kinds, decimal=read.decimal)
     if not schema.columns:
         raise TableError("no column is left to predict from")
-    say(schema.table())
+    say(schema.listing())
     folds = _folds(read, n_folds, settings)
     predictions = _Methods(schema.encode(read.table), read, folds, settings, verbose).all(say)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]

@@ -73,7 +73,7 @@ class _Seen:
         for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
             y = target.read(batch.column(target.name), first_row, self.errors)
             known = ~np.isnan(y)
-            inputs, beyond = schema.encode_with_outside(batch, self.errors, first_row)
+            inputs, beyond = schema.encode_with_unseen(batch, self.errors, first_row)
             inputs, beyond, own = inputs[known], beyond[known], batch.filter(pa.array(known))
             places.append(np.flatnonzero(known) + first_row)
             first_row += batch.num_rows
@@ -97,7 +97,7 @@ class _Seen:
         whole = together(kept)
         self.columns |= {name: whole[name] for name in whole.column_names}
         found = [
-            Outside(column.name, column.in_words(), int(count), int(count) / n_rows, tuple(shown))
+            Outside(column.name, column.summary(), int(count), int(count) / n_rows, tuple(shown))
             for column, count, shown in zip(schema.columns, counts, examples, strict=True)
             if count
         ]

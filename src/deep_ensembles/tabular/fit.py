@@ -16,7 +16,7 @@ from deep_ensembles import recalibration
 from deep_ensembles._arrow import pa
 from deep_ensembles._splits import ComplementaryFolds, regular_parts
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import TableError, understand
+from deep_ensembles.columns import TableError, infer_schema
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.mixture import Mixture
@@ -66,12 +66,12 @@ def fit_table(
     train_rows, held_rows = split_rows(read, settings)
     check_recalibration(settings.recalibration, bool(read.target.classes), len(held_rows) or len(train_rows))
     train = read.select(train_rows)
-    schema = understand(
+    schema = infer_schema(
         train, settings.target, drop=[*settings.drop, *settings.not_inputs], kinds=settings.kinds, decimal=read.decimal
     )
     if not schema.columns:
         raise TableError("no column is left to predict from: " + "; ".join(f"`{a}`: {b}" for a, b in schema.dropped))
-    say(schema.table())
+    say(schema.listing())
     say(_used(read, train_rows, held_rows, settings))
     inputs = schema.encode(train)
     groups = None if read.groups is None else read.groups[train_rows]

@@ -177,7 +177,7 @@ def _predicted(
     """Predictions for a batch, and for each column of the model how many values training did not see."""
     batch, first_row = numbered
     with torch.inference_mode():
-        inputs, beyond = model.schema.encode_with_outside(batch, asked.errors, first_row)
+        inputs, beyond = model.schema.encode_with_unseen(batch, asked.errors, first_row)
         mixture = model.ensemble.mixture(inputs)
         fitted = model.ensemble.recalibration
         prediction = mixture if fitted is None else fitted(mixture)

@@ -17,7 +17,7 @@ from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out, hold_out_groups, hold_out_latest
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import TableError, Target, read_groups, read_times, read_weights, understand_target
+from deep_ensembles.columns import TableError, Target, read_groups, read_times, read_weights, infer_target
 from deep_ensembles.tabular.files import open_table
 
 if sys.version_info >= (3, 11):
@@ -198,7 +198,7 @@ def read_data(data: Any, settings: TableSettings, say: Say) -> TableData:
     for note in files.notes:
         say(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
-    target, y, kept = understand_target(settings.target, whole[settings.target], settings.task, decimal)
+    target, y, kept = infer_target(settings.target, whole[settings.target], settings.task, decimal)
     table = whole.filter(pa.array(kept))
     say(target.reason)
     for note in target.notes:
