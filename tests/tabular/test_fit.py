@@ -40,7 +40,7 @@ from deep_ensembles.tabular import FittedTable, TableSettings, fit_table, predic
 def told(data: Any, settings: TableSettings) -> str:
     """What fitting says."""
     said: list[Any] = []
-    fit_table(data, settings, say=said.append)
+    fit_table(data, settings, log=said.append)
     return "\n".join(each if isinstance(each, str) else each.text(400) for each in said)
 
 
@@ -53,11 +53,11 @@ def test_the_same_rows_in_any_kind_of_file_give_the_same_model(tmp_path: Path) -
     parts.mkdir()
     for number, start in enumerate((0, 30, 60)):
         write(table.slice(start, 30), parts / f"part-{number}.csv")
-    first = fit_table(write(table, tmp_path / "houses.parquet"), settings, say=quiet)
+    first = fit_table(write(table, tmp_path / "houses.parquet"), settings, log=quiet)
     text = write(table, tmp_path / "houses.csv")
     several = sorted(parts.iterdir())
     for data in (text, write(table, tmp_path / "houses.tsv"), parts, several):
-        other = fit_table(data, settings, say=quiet)
+        other = fit_table(data, settings, log=quiet)
         assert same_networks(first, other)
         assert other.model.ensemble.recalibration == first.model.ensemble.recalibration
         assert [column.input_names for column in other.model.schema.columns] == [
@@ -91,7 +91,7 @@ def test_the_task_is_recognised_and_can_be_overruled(
 ) -> None:
     path = write(with_column(houses(80), "stars", [i % 4 for i in range(80)]), tmp_path / "t.csv")
     said: list[Any] = []
-    found = fit_table(path, numbers_settings(target="stars", task=task, max_epochs=1), say=said.append)
+    found = fit_table(path, numbers_settings(target="stars", task=task, max_epochs=1), log=said.append)
     assert words in said
     assert found.model.target.classes == classes
 
@@ -357,7 +357,7 @@ def test_a_recalibration_needs_two_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="conformal needs at least 2 rows held out, got 1"):
         fitted(houses(10), tmp_path, settings)
     said: list[Any] = []
-    found = fit_table(write(houses(20), tmp_path / "t.csv"), settings, say=said.append)
+    found = fit_table(write(houses(20), tmp_path / "t.csv"), settings, log=said.append)
     assert found.evaluation.n_rows == 2
     assert "note: 2 rows are few to judge by; the scores below say little and are those without recalibration" in said
 

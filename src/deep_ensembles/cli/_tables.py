@@ -85,11 +85,11 @@ def fit(
         model_files, checkpoint = module("_files"), module("training.checkpoint")
         model_files.check_replaceable(out)
         state = checkpoint.Checkpoint(_state(out, data, settings), every_seconds=30)
-        found = tabular.fit_table(data, settings, say=say, checkpoint=state, verbose=1)
+        found = tabular.fit_table(data, settings, log=say, checkpoint=state, verbose=1)
         found.model.save(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint"):
             old.unlink()
-        say(tabular.scores_table(found.evaluation, f"Scores of the {found.evaluation.n_rows} rows held out"))
+        say(tabular.scores_listing(found.evaluation, f"Scores of the {found.evaluation.n_rows} rows held out"))
         say(found.evaluation.summary)
         if report is not None:
             module("report.page").Report(found.evaluation, f"{settings.target}: rows held out").save(report)
@@ -133,8 +133,8 @@ def predict(
         if found.ignored:
             shown = ", ".join(found.ignored[:10]) + (", …" if len(found.ignored) > 10 else "")
             print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
-        if found.outside:
-            worst = sorted(found.outside.items(), key=lambda each: -each[1])
+        if found.unseen:
+            worst = sorted(found.unseen.items(), key=lambda each: -each[1])
             shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
             print(f"note: rows with values that training did not see, by column: {shown}; "
                   "be careful with their predictions", file=sys.stderr)  # fmt: skip
@@ -168,7 +168,7 @@ def evaluate(
             return
         if left_out := found.evaluation.about.get("Left out"):
             say(f"note: left out are {left_out}")
-        say(tabular.scores_table(found.evaluation, f"Scores of {found.evaluation.n_rows} rows"))
+        say(tabular.scores_listing(found.evaluation, f"Scores of {found.evaluation.n_rows} rows"))
         say(found.evaluation.summary)
         if report is not None:
             say(f"wrote  {report}")
@@ -201,11 +201,11 @@ def compare(
                  "group": group, "time": time, "members": members, "time_limit": time_limit, "seed": seed}  # fmt: skip
         settings = _settings(given, config)
         quiet = (lambda what: None) if as_json else say
-        found = module("tabular").compare_table(data, settings, folds, say=quiet, verbose=1)
+        found = module("tabular").compare_table(data, settings, folds, log=quiet, verbose=1)
         if as_json:
             say(json.dumps(found.as_dict(), allow_nan=False, indent=1))
             return
-        for table in found.tables():
+        for table in found.listings():
             say(table)
 
 
