@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -35,6 +36,8 @@ from deep_ensembles._files import ModelFileError
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.recalibration import variance_scaling
 from deep_ensembles.tabular import FittedTable, TableSettings, fit_table, predict_table, read_settings
+from deep_ensembles.tabular.settings import TRAINING
+from deep_ensembles.training import Recipe
 
 
 def told(data: Any, settings: TableSettings) -> str:
@@ -475,6 +478,8 @@ def test_files_of_settings_that_cannot_be_read_are_named(text: str, words: str, 
         ({"holdout": 1.0}, "`holdout` must be a number ≥ 0 and ≤ 0.9, got 1.0"),
         ({"epsilon": -1}, "`epsilon` must be a number ≥ 0, got -1"),
         ({"max_epochs": 0}, "`max_epochs` must be an integer ≥ 1, got 0"),
+        ({"max_epochs": None}, "`max_epochs` must be an integer ≥ 1, got None"),
+        ({"patience": None}, "`patience` must be an integer ≥ 1, got None"),
         ({"learning_rate": 0}, "`learning_rate` must be a number > 0, got 0"),
         ({"batch_size": 0.5}, "`batch_size` must be an integer ≥ 1, got 0.5"),
         ({"time_limit": 0}, "`time_limit` must be a number > 0, got 0"),
@@ -486,6 +491,19 @@ def test_files_of_settings_that_cannot_be_read_are_named(text: str, words: str, 
 def test_settings_that_cannot_be_are_refused_by_name(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match="^" + words.replace("(", r"\(")):
         TableSettings(**{"target": "y", **changes})
+
+
+def test_settings_of_training_are_those_of_the_recipe() -> None:
+    """Every setting that a table shares with `Recipe`, by name, reaches it; `members` is a number here and a type there."""
+    recipe, table = (dataclasses.fields(kind) for kind in (Recipe, TableSettings))
+    shared = {setting.name for setting in recipe} & {setting.name for setting in table} - {"members"}
+    assert set(TRAINING) == shared
+    chosen = {"max_epochs": 3, "patience": 4, "learning_rate": 0.5, "batch_size": 6, "time_limit": 7.0}
+    assert TableSettings(target="y", **chosen).training(1000).items() >= chosen.items()
+    default = TableSettings(target="y").training(1000)
+    assert (default["max_epochs"], default["learning_rate"]) == (200, 0.003)
+    assert (default["patience"], default["time_limit"]) == (Recipe().patience, Recipe().time_limit)
+    assert [TableSettings(target="y").training(n)["batch_size"] for n in (0, 3200, 10_000, 10**6)] == [32, 32, 128, 512]
 
 
 @pytest.mark.parametrize(

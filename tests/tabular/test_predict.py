@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,24 @@ import pytest
 import torch
 from _made_tables import classes_settings, fitted, houses, normal_mixture, numbers_settings, read, with_column, write
 from scipy import stats
+from typer.testing import CliRunner
 
 from deep_ensembles import load
+from deep_ensembles.cli import app
 from deep_ensembles.tabular import FittedTable, evaluate_table, predict_table
 from deep_ensembles.tabular import predict as _predict
 
 NUMBER_COLUMNS = ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upper"]
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+@pytest.mark.parametrize("columns", [_predict.NUMBER_COLUMNS, _predict.CLASS_COLUMNS], ids=["numbers", "classes"])
+def test_every_predicted_column_is_in_the_documentation_and_the_help(columns: tuple[_predict.PredictedColumn, ...]) -> None:
+    rows = [f"| `{column.name}` | {column.meaning} |" for column in columns]
+    assert "\n".join(rows) + "\n\n" in DOCUMENTATION.read_text("utf-8")
+    words = re.findall(r"[\w<>]+", CliRunner().invoke(app, ["predict", "--help"], env={"COLUMNS": "200"}).output)
+    always = [column.name for column in columns if column.wanted is None]
+    assert [word for word in words[words.index(always[0]) :] if word in always][: len(always)] == always
 
 
 def test_numbers_are_predicted_with_the_promised_columns(numbers: FittedTable, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ class TableSettings:
         check_integer("members", self.members, low=2)
         check_number("epsilon", self.epsilon, low=0)
         check_integer("seed", self.seed, low=0)
-        Recipe(**self._given())
+        Recipe(**self._shared())
 
     def _check_columns(self) -> None:
         require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
@@ -95,8 +95,9 @@ class TableSettings:
         require(listed, "drop", "a list of names of columns", self.drop)
         require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)
 
-    def _given(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in TRAINING if getattr(self, name) is not None}
+    def _shared(self) -> dict[str, Any]:
+        """The settings of `Recipe`, but for a batch size that is still to be chosen."""
+        return {name: getattr(self, name) for name in TRAINING if (name, self.batch_size) != ("batch_size", None)}
 
     @property
     def not_inputs(self) -> tuple[str, ...]:
@@ -117,7 +118,7 @@ class TableSettings:
         """Settings of `fit_ensemble` that `fit` and `compare` share, for so many training rows."""
         # An epoch of any table should take some hundred steps.
         batch_size = 2 ** int(np.clip(np.round(np.log2(max(1, n_rows) / 100)), 5, 9))
-        return {"batch_size": batch_size, "early_stopping": True, "random_state": self.seed, **self._given()}
+        return {"batch_size": batch_size, "early_stopping": True, "random_state": self.seed, **self._shared()}
 
     def text(self) -> str:
         """As TOML, which `read_settings` reads, be it in the middle of other text.
