@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from deep_ensembles.report import Evaluation
 from deep_ensembles.tabular import FittedTable, TableSettings, fit_table
-from deep_ensembles.tabular.settings import read_data, split_rows
+from deep_ensembles.tabular.data import read_data, split_rows
 
 QUICK: dict[str, Any] = {"members": 3, "hidden_sizes": (8,), "max_epochs": 4, "batch_size": 32}
 
@@ -81,7 +81,7 @@ def quiet(what: Any) -> None:
 
 def fitted(table: pa.Table, folder: Path, settings: TableSettings) -> FittedTable:
     """A model of a table, by way of a Parquet file."""
-    return fit_table(write(table, folder / "fitted.parquet"), settings, say=quiet)
+    return fit_table(write(table, folder / "fitted.parquet"), settings, log=quiet)
 
 
 def same_networks(one: FittedTable, other: FittedTable) -> bool:

@@ -20,6 +20,8 @@ from deep_ensembles.columns import (
     UnreadableValue,
     category,
     date,
+    infer_schema,
+    infer_target,
     kind_of,
     number,
     read_groups,
@@ -27,8 +29,6 @@ from deep_ensembles.columns import (
     read_weights,
     schema_from,
     target_from,
-    understand,
-    understand_target,
 )
 from deep_ensembles.tabular.files import open_table
 
@@ -137,12 +137,12 @@ def test_a_table_of_everything(schema):
         ("empty", "it has no values"),
         ("list", "values of type list<item: int64> cannot be inputs"),
     )
-    inputs, outside = schema.encode_with_outside(MIXED)
+    inputs, unseen = schema.encode_with_unseen(MIXED)
     assert inputs.shape == (120, len(schema.input_names))
-    assert outside.shape == (120, 5)
+    assert unseen.shape == (120, 5)
     assert np.isfinite(inputs).all()
-    assert not outside.any()
-    text = schema.table().text()
+    assert not unseen.any()
+    text = schema.listing().text()
     assert "number, -7 to 1234.5, 30 missing" in text
     assert "category, 3 levels (red, blue, green), 24 missing" in text
     assert "left out: all its values are 'kg'" in text
@@ -157,7 +157,7 @@ def test_a_schema_is_plain_data(schema):
 
 @pytest.fixture(scope="module")
 def schema():
-    return understand(MIXED, "size")
+    return infer_schema(MIXED, "size")
 
 
 @given(order=st.permutations(MIXED.column_names), size=st.integers(9, 130))
@@ -205,10 +205,10 @@ COLUMNS = st.tuples(
 @settings(deadline=None, max_examples=150)
 def test_training_rows_are_readable_and_inside_whatever_they_hold(cells, repeats):
     table = pa.table({"a": pa.array(cells * repeats, pa.string()), "b": np.arange(len(cells) * repeats) / 2})
-    schema = understand(table, kinds={"b": "number"})
-    inputs, outside = schema.encode_with_outside(table)
+    schema = infer_schema(table, kinds={"b": "number"})
+    inputs, unseen = schema.encode_with_unseen(table)
     assert np.isfinite(inputs).all()
-    assert not outside.any()
+    assert not unseen.any()
     assert schema_from(json.loads(json.dumps(schema.data(), allow_nan=False))) == schema
 
 
@@ -226,30 +226,30 @@ def test_the_same_rows_from_text_and_from_parquet(tmp_path):
     written = "\n".join(",".join("" if each is None else str(each) for each in row.values()) for row in table.to_pylist())
     (tmp_path / "table.csv").write_text(f"{','.join(table.column_names)}\n{written}\n")
     typed, text = (open_table(tmp_path / f"table.{ending}").read() for ending in ("parquet", "csv"))
-    assert understand(typed) == understand(text)
-    np.testing.assert_array_equal(understand(typed).encode(text), understand(text).encode(typed))
+    assert infer_schema(typed) == infer_schema(text)
+    np.testing.assert_array_equal(infer_schema(typed).encode(text), infer_schema(text).encode(typed))
 
 
 def test_users_know_better():
     table = pa.table({"zip": [12345, 54321] * 10, "code": ["7", "8"] * 10, "x": range(20), "id": range(20)})
-    schema = understand(table, drop=["x"], kinds={"zip": "category", "id": "number", "code": "text"})
+    schema = infer_schema(table, drop=["x"], kinds={"zip": "category", "id": "number", "code": "text"})
     assert [type(column).__name__ for column in schema.columns] == ["Category", "Text", "Number"]
     assert schema.dropped == (("x", "as asked"),)
-    assert understand(table, kinds={"x": "drop"}).dropped[0] == ("x", "as asked")
+    assert infer_schema(table, kinds={"x": "drop"}).dropped[0] == ("x", "as asked")
     for arguments in ({"target": "y"}, {"drop": ["y"]}, {"kinds": {"y": "number"}}):
         with pytest.raises(TableError, match=r"the table has no column `y`; it has zip, code, x, id$"):
-            understand(table, **arguments)
+            infer_schema(table, **arguments)
     with pytest.raises(ValueError, match=r"`kinds\['x'\]` must be one of boolean, .*, text, drop, got 'float'"):
-        understand(table, kinds={"x": "float"})
+        infer_schema(table, kinds={"x": "float"})
     with pytest.raises(UnreadableValue, match="column `c`: 'a' in row 1 is not a number"):
-        understand(pa.table({"c": ["a", "b"]}), kinds={"c": "number"})
+        infer_schema(pa.table({"c": ["a", "b"]}), kinds={"c": "number"})
 
 
 def test_nothing_left_to_learn_from():
     with pytest.raises(TableError, match=r"no column is left to learn from \(`a`: all its values are 1\)"):
-        understand(pa.table({"a": [1, 1], "y": [1, 2]}), "y")
+        infer_schema(pa.table({"a": [1, 1], "y": [1, 2]}), "y")
     with pytest.raises(TableError, match="the table has no other"):
-        understand(pa.table({"y": [1, 2]}), "y")
+        infer_schema(pa.table({"y": [1, 2]}), "y")
 
 
 def test_columns_that_lack_or_are_more(schema):
@@ -261,7 +261,7 @@ def test_columns_that_lack_or_are_more(schema):
 
 
 def test_columns_that_changed_their_type():
-    schema = understand(pa.table({"n": ["1", "2", "3"], "c": [10, 20, 10], "w": ["x", "y", "x"]}), kinds={"c": "category"})
+    schema = infer_schema(pa.table({"n": ["1", "2", "3"], "c": [10, 20, 10], "w": ["x", "y", "x"]}), kinds={"c": "category"})
     expected = schema.encode(pa.table({"n": [1, 2], "c": ["10", "20"], "w": ["x", "y"]}))
     for other in ({"n": [True, 2.0][1:] * 2, "c": [10.0, 20.0]}, {"n": ["2,000", "2"][1:] * 2, "c": pa.array(["10", "20"])}):
         np.testing.assert_array_equal(schema.encode(pa.table({**other, "w": ["x", "y"]}))[:, 1:], expected[:, 1:])
@@ -271,7 +271,7 @@ def test_columns_that_changed_their_type():
 
 def test_thousands_of_columns():
     table = pa.table({f"c{place}": RANDOM.normal(size=50).round(2).astype(str) for place in range(3000)})
-    schema = understand(table)
+    schema = infer_schema(table)
     assert schema.encode(table).shape == (50, 3000)
 
 
@@ -286,7 +286,7 @@ class TestNumbers:
         column = number("x", pa.array(RANDOM.normal(size=1000)))
         low, high = column.encode(pa.array([-1e300, 1e300]))[:, 0]
         assert -20 < low < -5 < 5 < high < 20
-        assert column.outside(pa.array([1e300, 0.0])).tolist() == [True, False]
+        assert column.unseen(column.read(pa.array([1e300, 0.0]))).tolist() == [True, False]
 
     def test_heavy_tails_are_compressed_and_stay_in_order(self):
         values = np.exp(RANDOM.normal(size=2000) * 4)
@@ -302,12 +302,12 @@ class TestNumbers:
     def test_extreme_values_are_finite(self, values):
         column = number("x", pa.array(values))
         assert np.isfinite(column.encode(pa.array(values))).all()
-        assert not column.outside(pa.array(values)).any()
+        assert not column.unseen(column.read(pa.array(values))).any()
 
     def test_infinite_values_are_missing(self):
         column = number("x", pa.array(["1", "inf", "3", "-Infinity"]))
         assert (column.missing, column.infinite, column.low, column.high) == (2, 2, 1.0, 3.0)
-        assert column.in_words() == "number, 1 to 3, 2 missing (2 infinite among them)"
+        assert column.summary() == "number, 1 to 3, 2 missing (2 infinite among them)"
         assert column == number("x", pa.array([1.0, np.inf, 3.0, -np.inf]))
         assert column.encode(pa.array([float("inf")])).tolist() == [[0.0, 1.0]]
 
@@ -323,7 +323,7 @@ class TestNumbers:
         column = number("x", pa.array([*map(str, range(100)), "error", "off"]))
         assert (column.missing, column.words) == (2, ("error", "off"))
         assert column.encode(pa.array(["off", None])).tolist() == [[0.0, 1.0]] * 2
-        assert column.in_words() == "number, 0 to 99, 2 missing ('error', 'off' among them)"
+        assert column.summary() == "number, 0 to 99, 2 missing ('error', 'off' among them)"
         with pytest.raises(UnreadableValue, match="'broken' in row 2"):
             column.encode(pa.array(["off", "broken"]))
 
@@ -354,14 +354,14 @@ class TestCategories:
         assert rows.sum(axis=1).tolist() == [1, 1, 1]
         assert rows[0, 0] == 1
         assert rows[1:, -1].tolist() == [1, 1]
-        assert column.outside(pa.array(["l007", "once", "new"])).tolist() == [False, False, True]
-        assert column.in_words() == "category, 200 levels (l007, l000, l001, …) and 41 rarer"
+        assert column.unseen(column.read(pa.array(["l007", "once", "new"]))).tolist() == [False, False, True]
+        assert column.summary() == "category, 200 levels (l007, l000, l001, …) and 41 rarer"
 
     def test_more_levels_than_are_kept(self):
         column = category("c", pa.array([f"l{row % 12000}" for row in range(24000)]))
         assert not column.all_known
         assert len(column.levels) + len(column.rare) < 12000
-        assert not column.outside(pa.array(["l11999", "new"])).any()
+        assert not column.unseen(column.read(pa.array(["l11999", "new"]))).any()
 
     def test_numbers_are_the_text_they_are_written_as(self):
         column = category("c", pa.array([1, 2, 1, 2]))
@@ -420,7 +420,7 @@ class TestDates:
     def test_times_of_day(self):
         column = date("t", pa.array(["10:30", "18:00", "9:15"]))
         assert column.parts == ("hour",)
-        assert column.in_words() == "date, 09:15:00 to 18:00:00, written hh:mm"
+        assert column.summary() == "date, 09:15:00 to 18:00:00, written hh:mm"
         expected = column.encode(pa.array(["10:30"]))
         for other in (pa.array(["10:30:00"]), pa.array([datetime.time(10, 30)]), pa.array([37800], pa.time32("s"))):
             np.testing.assert_array_equal(column.encode(other), expected)
@@ -430,7 +430,7 @@ class TestDates:
     def test_other_ways_to_write_a_date_are_read_in_training_as_later(self):
         column = date("d", pa.array([*(f"{1 + day}.1.2020" for day in range(28)), "9999-12-31"]))
         assert (column.pattern, column.missing) == ("%d.%m.%Y", 0)
-        assert not column.outside(pa.array(["9999-12-31"])).any()
+        assert not column.unseen(column.read(pa.array(["9999-12-31"]))).any()
 
     def test_impossible_days_are_no_dates(self):
         column = date("d", pa.array(["2020-01-01", "2020-06-01"]))
@@ -457,7 +457,7 @@ class TestTargets:
         ids=repr,
     )
     def test_the_task_is_recognised(self, values, task, classes):
-        target, y, kept = understand_target("y", pa.array(values))
+        target, y, kept = infer_target("y", pa.array(values))
         assert (target.task, target.classes) == (task, classes)
         assert target.reason.startswith("`y` ")
         assert target.reason.endswith(task)
@@ -468,18 +468,18 @@ class TestTargets:
         np.testing.assert_array_equal(again.read(pa.array(values))[kept], y)
 
     def test_rows_without_a_target_are_left_out(self):
-        target, y, kept = understand_target("y", pa.array(["1.5", "", "2.5", "NA"]))
+        target, y, kept = infer_target("y", pa.array(["1.5", "", "2.5", "NA"]))
         assert (y.tolist(), kept.tolist()) == ([1.5, 2.5], [True, False, True, False])
         assert target.notes == ("2 rows without a target are left out",)
 
     def test_users_say_what_the_task_is(self):
-        assert understand_target("y", pa.array([0, 1, 1]), "regression")[1].tolist() == [0.0, 1.0, 1.0]
-        target, codes, _ = understand_target("y", pa.array([0.5, 1.5, 0.5]), "classification")
+        assert infer_target("y", pa.array([0, 1, 1]), "regression")[1].tolist() == [0.0, 1.0, 1.0]
+        target, codes, _ = infer_target("y", pa.array([0.5, 1.5, 0.5]), "classification")
         assert (target.classes, codes.tolist()) == (("0.5", "1.5"), [0, 1, 0])
         with pytest.raises(UnreadableValue, match="column `y`: 'many' in row 2 is not a number"):
-            understand_target("y", pa.array(["1", "many"]), "regression")
+            infer_target("y", pa.array(["1", "many"]), "regression")
         with pytest.raises(ValueError, match="`task` must be None, 'regression' or 'classification', got 'ranking'"):
-            understand_target("y", pa.array([1, 2]), "ranking")
+            infer_target("y", pa.array([1, 2]), "ranking")
 
     @pytest.mark.parametrize(
         ("values", "message"),
@@ -497,7 +497,7 @@ class TestTargets:
     )
     def test_targets_that_cannot_be_learned(self, values, message):
         with pytest.raises(TableError, match=message):
-            understand_target("y", pa.array(values, pa.string()) if not values else pa.array(values))
+            infer_target("y", pa.array(values, pa.string()) if not values else pa.array(values))
 
     def test_dates_and_lists_are_no_classes_even_if_asked(self):
         for values, message in [
@@ -506,18 +506,18 @@ class TestTargets:
         ]:
             for task in ("classification", "regression"):
                 with pytest.raises(TableError, match=message):
-                    understand_target("y", pa.array(values), task)
+                    infer_target("y", pa.array(values), task)
 
     def test_lonely_classes_are_told(self):
-        assert understand_target("y", pa.array(["a", "a", "b"]))[0].notes == ("only one row of `y` is b",)
+        assert infer_target("y", pa.array(["a", "a", "b"]))[0].notes == ("only one row of `y` is b",)
 
     def test_new_rows_are_read_as_training_rows_were(self):
-        target = understand_target("y", pa.array(["3", "4", "3"] * 9 + ["5"] * 9))[0]
+        target = infer_target("y", pa.array(["3", "4", "3"] * 9 + ["5"] * 9))[0]
         assert target.classes == (3, 4, 5)
         np.testing.assert_array_equal(target.read(pa.array([5.0, 3.0, None])), [2, 0, np.nan])
         with pytest.raises(UnreadableValue, match="column `y`: '6' in row 2 is not a class that training saw"):
             target.read(pa.array([3, 6]))
-        yes = understand_target("y", pa.array([True, False]))[0]
+        yes = infer_target("y", pa.array([True, False]))[0]
         assert yes.read(pa.array(["false", "True"])).tolist() == [0.0, 1.0]
 
 

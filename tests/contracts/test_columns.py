@@ -1,4 +1,4 @@
-"""Every kind of column: plain data, finite inputs for anything, nothing outside in training, text and types alike."""
+"""Every kind of column: plain data, finite inputs for anything, nothing unseen in training, text and types alike."""
 
 from __future__ import annotations
 
@@ -75,15 +75,16 @@ def test_inputs_are_finite_and_named(fit):
 @every_fit
 def test_training_values_are_inside_and_some_differ(fit):
     column = fit("c", typed(fit))
-    assert not column.outside(typed(fit)).any()
+    assert not column.unseen(column.read(typed(fit))).any()
     assert len(np.unique(column.encode(typed(fit)), axis=0)) > 2
 
 
 @every_fit
-def test_missing_is_outside_only_where_training_had_none(fit):
+def test_missing_is_unseen_only_where_training_had_none(fit):
     nothing = pa.array([None, None], typed(fit).type)
-    assert not fit("c", typed(fit)).outside(nothing).any()
-    assert fit("c", typed(fit).drop_null()).outside(nothing).all()
+    for values, unseen in ((typed(fit), False), (typed(fit).drop_null(), True)):
+        column = fit("c", values)
+        assert (column.unseen(column.read(nothing)) == unseen).all()
     assert np.isfinite(fit("c", typed(fit).drop_null()).encode(nothing)).all()
 
 
@@ -110,7 +111,7 @@ def test_anything_becomes_finite_inputs(fit, values):
     inputs = column.encode(pa.array(values, pa.string()), errors="missing")
     assert inputs.shape == (len(values), column.width)
     assert np.isfinite(inputs).all()
-    assert column.outside(pa.array(values, pa.string()), errors="missing").shape == (len(values),)
+    assert column.unseen(column.read(pa.array(values, pa.string()), errors="missing")).shape == (len(values),)
 
 
 @every_fit
@@ -132,7 +133,7 @@ def test_no_rows_and_null_columns(fit):
 
 @every_fit
 def test_words_tell_the_kind_and_what_is_missing(fit):
-    known, some = fit("c", typed(fit).drop_null()).in_words(), fit("c", typed(fit)).in_words()
+    known, some = fit("c", typed(fit).drop_null()).summary(), fit("c", typed(fit)).summary()
     assert some == f"{known}, {typed(fit).null_count} missing"
 
 

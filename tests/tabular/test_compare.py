@@ -14,16 +14,16 @@ from _made_tables import NO_INPUTS, classes_settings, houses, numbers_settings, 
 from scipy import stats
 from sklearn.metrics import root_mean_squared_error
 
-from deep_ensembles.columns import understand
+from deep_ensembles.columns import infer_schema
 from deep_ensembles.tabular import Comparison, TableSettings, compare_table
 from deep_ensembles.tabular import compare as _compare
 from deep_ensembles.tabular.compare import OURS
-from deep_ensembles.tabular.settings import read_data
+from deep_ensembles.tabular.data import read_data
 
 
 def compared(settings: TableSettings, tmp_path: Path, n: int = 100, folds: int = 3) -> tuple[Comparison, list[Any]]:
     said: list[Any] = []
-    return compare_table(write(houses(n), tmp_path / "houses.parquet"), settings, folds, say=said.append), said
+    return compare_table(write(houses(n), tmp_path / "houses.parquet"), settings, folds, log=said.append), said
 
 
 def test_methods_for_numbers_are_compared_in_pairs(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_methods_for_numbers_are_compared_in_pairs(tmp_path: Path) -> None:
             assert told["corrected_se"] == pytest.approx(error)
             assert told["p_value"] == pytest.approx(2 * stats.t.sf(abs(gap.mean() / error), 2))
             assert told["lower_on"] == (gap < 0).sum()
-    tables = found.tables()
+    tables = found.listings()
     assert [table.title for table in tables] == list(found.scores)
     assert [row[0] for row in tables[0].rows] == list(found.scores[tables[0].title])
 
@@ -54,8 +54,8 @@ def test_the_scores_of_the_deep_ensemble_can_be_computed_again(tmp_path: Path, m
         kept.extend([self, everything(self, say)])
         return kept[1]
 
-    everything = _compare._Methods.all
-    monkeypatch.setattr(_compare._Methods, "all", kept_methods)
+    everything = _compare._Methods.predictions
+    monkeypatch.setattr(_compare._Methods, "predictions", kept_methods)
     found, _ = compared(numbers_settings(members=2, max_epochs=2), tmp_path)
     methods, predictions = kept
     for fold, (train, test) in enumerate(methods.folds):
@@ -112,11 +112,11 @@ def test_groups_and_weights_are_no_inputs_of_a_comparison(changes: dict[str, str
 def test_few_groups_can_be_compared(tmp_path: Path) -> None:
     table = with_column(houses(100), "owner", np.arange(100) % 4)
     settings = numbers_settings(members=5, max_epochs=1, drop=("number", "year", "speed"), group="owner")
-    found = compare_table(write(table, tmp_path / "t.parquet"), settings, 2, say=quiet)
+    found = compare_table(write(table, tmp_path / "t.parquet"), settings, 2, log=quiet)
     assert len(found.scores["RMSE (lower is better)"][OURS]) == 2
     two = write(with_column(table, "owner", np.arange(100) % 2), tmp_path / "two.parquet")
     with pytest.raises(ValueError, match="`owner` has only one group left to train on in a fold"):
-        compare_table(two, settings, 2, say=quiet)
+        compare_table(two, settings, 2, log=quiet)
 
 
 def test_weights_count_for_every_method(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_weights_count_for_every_method(tmp_path: Path) -> None:
     changed = with_column(with_column(table, "price", prices), "weight", np.where(light, 1e-9, 1.0))
     settings = numbers_settings(members=2, max_epochs=20, learning_rate=0.03, weights="weight")
     data = read_data(write(changed, tmp_path / "t.parquet"), settings, quiet)
-    inputs = understand(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
+    inputs = infer_schema(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
     folds = [(np.arange(200), np.flatnonzero(~light))]
-    for method, (prediction,) in _compare._Methods(inputs, data, folds, settings, 0).all(quiet).items():
+    for method, (prediction,) in _compare._Methods(inputs, data, folds, settings, 0).predictions(quiet).items():
         assert float(prediction.mean.mean()) < 2500, method

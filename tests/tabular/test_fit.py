@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -35,12 +36,14 @@ from deep_ensembles._files import ModelFileError
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.recalibration import variance_scaling
 from deep_ensembles.tabular import FittedTable, TableSettings, fit_table, predict_table, read_settings
+from deep_ensembles.tabular.settings import TRAINING
+from deep_ensembles.training import Recipe
 
 
 def told(data: Any, settings: TableSettings) -> str:
     """What fitting says."""
     said: list[Any] = []
-    fit_table(data, settings, say=said.append)
+    fit_table(data, settings, log=said.append)
     return "\n".join(each if isinstance(each, str) else each.text(400) for each in said)
 
 
@@ -53,11 +56,11 @@ def test_the_same_rows_in_any_kind_of_file_give_the_same_model(tmp_path: Path) -
     parts.mkdir()
     for number, start in enumerate((0, 30, 60)):
         write(table.slice(start, 30), parts / f"part-{number}.csv")
-    first = fit_table(write(table, tmp_path / "houses.parquet"), settings, say=quiet)
+    first = fit_table(write(table, tmp_path / "houses.parquet"), settings, log=quiet)
     text = write(table, tmp_path / "houses.csv")
     several = sorted(parts.iterdir())
     for data in (text, write(table, tmp_path / "houses.tsv"), parts, several):
-        other = fit_table(data, settings, say=quiet)
+        other = fit_table(data, settings, log=quiet)
         assert same_networks(first, other)
         assert other.model.ensemble.recalibration == first.model.ensemble.recalibration
         assert [column.input_names for column in other.model.schema.columns] == [
@@ -91,7 +94,7 @@ def test_the_task_is_recognised_and_can_be_overruled(
 ) -> None:
     path = write(with_column(houses(80), "stars", [i % 4 for i in range(80)]), tmp_path / "t.csv")
     said: list[Any] = []
-    found = fit_table(path, numbers_settings(target="stars", task=task, max_epochs=1), say=said.append)
+    found = fit_table(path, numbers_settings(target="stars", task=task, max_epochs=1), log=said.append)
     assert words in said
     assert found.model.target.classes == classes
 
@@ -357,7 +360,7 @@ def test_a_recalibration_needs_two_rows(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="conformal needs at least 2 rows held out, got 1"):
         fitted(houses(10), tmp_path, settings)
     said: list[Any] = []
-    found = fit_table(write(houses(20), tmp_path / "t.csv"), settings, say=said.append)
+    found = fit_table(write(houses(20), tmp_path / "t.csv"), settings, log=said.append)
     assert found.evaluation.n_rows == 2
     assert "note: 2 rows are few to judge by; the scores below say little and are those without recalibration" in said
 
@@ -475,6 +478,8 @@ def test_files_of_settings_that_cannot_be_read_are_named(text: str, words: str, 
         ({"holdout": 1.0}, "`holdout` must be a number ≥ 0 and ≤ 0.9, got 1.0"),
         ({"epsilon": -1}, "`epsilon` must be a number ≥ 0, got -1"),
         ({"max_epochs": 0}, "`max_epochs` must be an integer ≥ 1, got 0"),
+        ({"max_epochs": None}, "`max_epochs` must be an integer ≥ 1, got None"),
+        ({"patience": None}, "`patience` must be an integer ≥ 1, got None"),
         ({"learning_rate": 0}, "`learning_rate` must be a number > 0, got 0"),
         ({"batch_size": 0.5}, "`batch_size` must be an integer ≥ 1, got 0.5"),
         ({"time_limit": 0}, "`time_limit` must be a number > 0, got 0"),
@@ -486,6 +491,19 @@ def test_files_of_settings_that_cannot_be_read_are_named(text: str, words: str, 
 def test_settings_that_cannot_be_are_refused_by_name(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match="^" + words.replace("(", r"\(")):
         TableSettings(**{"target": "y", **changes})
+
+
+def test_settings_of_training_are_those_of_the_recipe() -> None:
+    """Every setting that a table shares with `Recipe`, by name, reaches it; `members` is a number here and a type there."""
+    recipe, table = (dataclasses.fields(kind) for kind in (Recipe, TableSettings))
+    shared = {setting.name for setting in recipe} & {setting.name for setting in table} - {"members"}
+    assert set(TRAINING) == shared
+    chosen = {"max_epochs": 3, "patience": 4, "learning_rate": 0.5, "batch_size": 6, "time_limit": 7.0}
+    assert TableSettings(target="y", **chosen).training(1000).items() >= chosen.items()
+    default = TableSettings(target="y").training(1000)
+    assert (default["max_epochs"], default["learning_rate"]) == (200, 0.003)
+    assert (default["patience"], default["time_limit"]) == (Recipe().patience, Recipe().time_limit)
+    assert [TableSettings(target="y").training(n)["batch_size"] for n in (0, 3200, 10_000, 10**6)] == [32, 32, 128, 512]
 
 
 @pytest.mark.parametrize(

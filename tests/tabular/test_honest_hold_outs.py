@@ -27,7 +27,7 @@ def normals(means: np.ndarray, scale: float = 1.0) -> Mixture:
 def fitted(frame: pd.DataFrame, folder: Path, **settings: Any) -> Any:
     frame.to_csv(folder / "train.csv", index=False)
     settings = {"target": "y", "hidden_sizes": (16,), "max_epochs": 30, **settings}
-    return fit_table(folder / "train.csv", TableSettings(**settings), say=lambda what: None)
+    return fit_table(folder / "train.csv", TableSettings(**settings), log=lambda what: None)
 
 
 @pytest.mark.parametrize("n_rows", [60, 200, 2000])
@@ -132,13 +132,13 @@ def test_values_unlike_training_are_counted_by_predict(tmp_path: Path) -> None:
     new = pd.DataFrame({"x": [0.5, 99.0, -99.0], "town": ["a", "elsewhere", "b"]})
     new.to_csv(tmp_path / "new.csv", index=False)
     told = predict_table(found.model, tmp_path / "new.csv", tmp_path / "out.csv")
-    assert told.outside == {"x": 2, "town": 1}
+    assert told.unseen == {"x": 2, "town": 1}
 
 
 def test_the_index_of_a_frame_is_no_input(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.arange(40.0), "y": np.arange(40.0)}, index=np.arange(40) * 3 + 1)
     frame.to_parquet(tmp_path / "t.parquet")
     settings = TableSettings(target="y", max_epochs=1, hidden_sizes=(4,))
-    model = fit_table(tmp_path / "t.parquet", settings, say=lambda what: None).model
+    model = fit_table(tmp_path / "t.parquet", settings, log=lambda what: None).model
     assert model.schema.names == ("x",)
     assert dict(model.schema.dropped)["__index_level_0__"] == "it is the index of a data frame"

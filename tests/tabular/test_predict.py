@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,24 @@ import pytest
 import torch
 from _made_tables import classes_settings, fitted, houses, normal_mixture, numbers_settings, read, with_column, write
 from scipy import stats
+from typer.testing import CliRunner
 
 from deep_ensembles import load
+from deep_ensembles.cli import app
 from deep_ensembles.tabular import FittedTable, evaluate_table, predict_table
 from deep_ensembles.tabular import predict as _predict
 
 NUMBER_COLUMNS = ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upper"]
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "tables.md"
+
+
+@pytest.mark.parametrize("columns", [_predict.NUMBER_COLUMNS, _predict.CLASS_COLUMNS], ids=["numbers", "classes"])
+def test_every_predicted_column_is_in_the_documentation_and_the_help(columns: tuple[_predict.PredictedColumn, ...]) -> None:
+    rows = [f"| `{column.name}` | {column.meaning} |" for column in columns]
+    assert "\n".join(rows) + "\n\n" in DOCUMENTATION.read_text("utf-8")
+    words = re.findall(r"[\w<>]+", CliRunner().invoke(app, ["predict", "--help"], env={"COLUMNS": "200"}).output)
+    always = [column.name for column in columns if column.wanted is None]
+    assert [word for word in words[words.index(always[0]) :] if word in always][: len(always)] == always
 
 
 def test_numbers_are_predicted_with_the_promised_columns(numbers: FittedTable, tmp_path: Path) -> None:
@@ -32,9 +45,9 @@ def test_numbers_are_predicted_with_the_promised_columns(numbers: FittedTable, t
     assert told["number"].to_pylist() == table["number"].to_pylist()
     columns = {name: told[name].to_numpy() for name in told.column_names[1:]}
     means, deviations = normal_mixture(numbers, table)
-    np.testing.assert_allclose(columns["mean"], means.mean(0))
+    np.testing.assert_allclose(columns["mean"], means.mean(0), atol=1e-9)
     np.testing.assert_allclose(columns["aleatoric_std"] ** 2, (deviations**2).mean(0))
-    np.testing.assert_allclose(columns["epistemic_std"] ** 2, means.var(0))
+    np.testing.assert_allclose(columns["epistemic_std"] ** 2, means.var(0), atol=1e-9)
     np.testing.assert_allclose(columns["std"] ** 2, columns["aleatoric_std"] ** 2 + columns["epistemic_std"] ** 2)
     for name, level in (("lower", 0.1), ("upper", 0.9), ("q0.25", 0.25), ("q0.5", 0.5)):
         np.testing.assert_allclose(stats.norm(means, deviations).cdf(columns[name]).mean(0), level, rtol=1e-6)
@@ -52,9 +65,9 @@ def test_recalibrated_numbers_come_from_the_recalibrated_distribution(tmp_path: 
         told, ours = read(out), model(table)
         for column, level in (("lower", 0.05), ("upper", 0.95)):
             ends = ours.icdf(torch.tensor(level, dtype=torch.float64)).numpy()
-            np.testing.assert_allclose(told[column].to_numpy(), ends)
+            np.testing.assert_allclose(told[column].to_numpy(), ends, atol=1e-9)
         parts = [told[each].to_numpy() ** 2 for each in ("std", "aleatoric_std", "epistemic_std")]
-        np.testing.assert_allclose(parts[0], parts[1] + parts[2], rtol=1e-5)
+        np.testing.assert_allclose(parts[0], parts[1] + parts[2], rtol=1e-5, atol=1e-9)
 
 
 def test_classes_are_predicted_with_the_promised_columns(classes: FittedTable, tmp_path: Path) -> None:
@@ -68,7 +81,7 @@ def test_classes_are_predicted_with_the_promised_columns(classes: FittedTable, t
     members = classes.model.ensemble.mixture(classes.model.schema.encode(table)).components.probs.double().numpy()
     probabilities = members.mean(0)
     ours = np.stack([told["p_fast"], told["p_slow"]], 1)
-    np.testing.assert_allclose(ours, probabilities, rtol=1e-5)
+    np.testing.assert_allclose(ours, probabilities, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(ours.sum(1), 1, rtol=1e-12)
     assert told["label"].to_pylist() == np.array(["fast", "slow"])[ours.argmax(1)].tolist()
     np.testing.assert_array_equal(told["confidence"].to_numpy(), ours.max(1))
@@ -91,7 +104,7 @@ def test_order_is_kept_across_batches_and_files(
     predict_table(numbers.model, parts, cut, keep=("number",))
     assert read(cut)["number"].to_pylist() == table["number"].to_pylist()
     for name in NUMBER_COLUMNS:
-        np.testing.assert_allclose(read(cut)[name].to_numpy(), read(whole)[name].to_numpy(), rtol=1e-5)
+        np.testing.assert_allclose(read(cut)[name].to_numpy(), read(whole)[name].to_numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_columns_may_stand_in_any_order_and_others_are_ignored(numbers: FittedTable, tmp_path: Path) -> None:

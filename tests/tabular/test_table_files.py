@@ -6,6 +6,7 @@ import bz2
 import csv
 import gzip
 import io
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -334,9 +335,8 @@ def test_what_cannot_be_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_pyarrow_the_error_says_what_to_install(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith(("deep_ensembles.table", "deep_ensembles._arrow"))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ImportError, match=r"tables need pyarrow: pip install 'deep-ensembles\[tables\]'"):
-        __import__("deep_ensembles.tabular.files")
+def test_without_pyarrow_the_error_says_what_to_install():
+    code = "import sys; sys.modules['pyarrow'] = None; from deep_ensembles.tabular import predict_table"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert out.returncode == 1
+    assert out.stderr.endswith("ImportError: tables need pyarrow: pip install 'deep-ensembles[tables]'\n")

@@ -84,17 +84,18 @@ def fit(
     with user_errors(f"stopped; the same command goes on where it was, from what it left beside {out}"):
         from deep_ensembles._files import check_replaceable
         from deep_ensembles.report.page import Report
-        from deep_ensembles.tabular.fit import fit_table, scores_table
+        from deep_ensembles.tabular.evaluate import scores_listing
+        from deep_ensembles.tabular.fit import fit_table
         from deep_ensembles.training import Checkpoint
 
         settings = _settings(context)
         check_replaceable(out)
         state = Checkpoint(_state(out, data, settings), every_seconds=30)
-        fitted = fit_table(data, settings, say=show, checkpoint=state, verbose=1)
+        fitted = fit_table(data, settings, log=show, checkpoint=state, verbose=1)
         fitted.model.save(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint"):
             old.unlink()
-        show(scores_table(fitted.evaluation, f"Scores of the {fitted.evaluation.n_rows} rows held out"))
+        show(scores_listing(fitted.evaluation, f"Scores of the {fitted.evaluation.n_rows} rows held out"))
         show(fitted.evaluation.summary)
         if report is not None:
             Report(fitted.evaluation, f"{settings.target}: rows held out").save(report)
@@ -141,8 +142,8 @@ def predict(
         if result.ignored:
             shown = ", ".join(result.ignored[:10]) + (", …" if len(result.ignored) > 10 else "")
             print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
-        if result.outside:
-            worst = sorted(result.outside.items(), key=lambda item: -item[1])
+        if result.unseen:
+            worst = sorted(result.unseen.items(), key=lambda item: -item[1])
             shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
             print(f"note: rows with values that training did not see, by column: {shown}; "
                   "be careful with their predictions", file=sys.stderr)  # fmt: skip
@@ -167,8 +168,7 @@ def evaluate(
       deep-ensembles evaluate houses-model sold.csv --json
     """
     with user_errors():
-        from deep_ensembles.tabular.evaluate import evaluate_table
-        from deep_ensembles.tabular.fit import scores_table
+        from deep_ensembles.tabular.evaluate import evaluate_table, scores_listing
 
         result = evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
         if report is not None:
@@ -178,7 +178,7 @@ def evaluate(
             return
         if left_out := result.evaluation.about.get("Left out"):
             show(f"note: left out are {left_out}")
-        show(scores_table(result.evaluation, f"Scores of {result.evaluation.n_rows} rows"))
+        show(scores_listing(result.evaluation, f"Scores of {result.evaluation.n_rows} rows"))
         show(result.evaluation.summary)
         if report is not None:
             show(f"wrote  {report}")
@@ -211,11 +211,11 @@ def compare(
         from deep_ensembles.tabular.compare import compare_table
 
         settings = _settings(context)
-        comparison = compare_table(data, settings, folds, say=_silent if as_json else show, verbose=1)
+        comparison = compare_table(data, settings, folds, log=_silent if as_json else show, verbose=1)
         if as_json:
             show(json.dumps(comparison.as_dict(), allow_nan=False, indent=1))
             return
-        for listing in comparison.tables():
+        for listing in comparison.listings():
             show(listing)
 
 

@@ -1,4 +1,4 @@
-"""What a kind of column promises, and the errors it raises."""
+"""The base class of all kinds of columns, and the errors that unusable tables and values raise."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class UnreadableValue(ValueError):
 
 
 class Column(ABC):
-    """A column as it was understood in training: it turns values of a table into numbers for a network.
+    """A column as training saw it: it turns values of a table into inputs of a network.
 
     A kind is a frozen dataclass of plain numbers, texts and tuples. It says how values are read (`read`), which inputs they
-    become (`values`, `value_names`), which of them training did not see (`unseen`), and all that in words (`described`).
+    become (`values`, `value_names`), which of them training did not see (`unseen_values`), and what it is (`description`).
     Missing values are the same for every kind: an input marks them where training had enough of them.
 
     Arguments:
@@ -67,12 +67,12 @@ class Column(ABC):
         """Finite inputs, one or a row of them for each of what was read, whether missing or not."""
 
     @abstractmethod
-    def unseen(self, read: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of what was read lies outside what training saw, `[row]`; missing values do not matter."""
+    def unseen_values(self, read: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of what was read training did not see, `[row]`; what it says of missing values is not looked at."""
 
     @abstractmethod
-    def described(self) -> str:
-        """What was understood, for people."""
+    def description(self) -> str:
+        """Kind, range or levels, for people."""
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -84,36 +84,32 @@ class Column(ABC):
         """How many inputs the column becomes."""
         return len(self.input_names)
 
-    def in_words(self) -> str:
-        """What was understood, for people, and how many values are missing."""
-        return self.described() + (f", {self.missing} missing" if self.missing else "")
+    def summary(self) -> str:
+        """The description, and how many values are missing."""
+        return self.description() + (f", {self.missing} missing" if self.missing else "")
 
     def inputs(self, read: NDArray[Any]) -> NDArray[np.float32]:
         """Finite inputs `[row, width]` of what was read."""
-        marks = [_lost(read)] if self.marked else []
+        marks = [_is_missing(read)] if self.marked else []
         return np.column_stack([self.values(read), *marks]).astype(np.float32, copy=False)
 
-    def beyond(self, read: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which of what was read lies outside what training saw, `[row]`."""
-        return np.where(_lost(read), self.missing == 0, self.unseen(read))
+    def unseen(self, read: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of what was read training did not see, `[row]`: missing values too, where it had none."""
+        return np.where(_is_missing(read), self.missing == 0, self.unseen_values(read))
 
     def encode(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs `[row, width]` of values; arguments as for `read`."""
         return self.inputs(self.read(values, errors, first_row))
 
-    def outside(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.bool_]:
-        """Which values lie outside what training saw, `[row]`; arguments as for `read`."""
-        return self.beyond(self.read(values, errors, first_row))
 
-
-def _lost(read: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_missing(read: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isnan(read if read.ndim == 1 else read[:, 0])
 
 
 def check_readable(
     column: str, kind: str, texts: pa.Array, bad: NDArray[np.bool_], errors: str, first_row: int, words: tuple[str, ...] = ()
 ) -> None:
-    """Raise for the first bad value that is none of the words, unless bad values are to be taken as missing."""
+    """Raise for the first bad value, unless it is one of the words or bad values are to be taken as missing."""
     require(errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors)
     if words and bad.any():
         bad = bad & ~flags(pc.is_in(texts, value_set=pa.array(words, texts.type)))
@@ -122,12 +118,12 @@ def check_readable(
         raise UnreadableValue(column, texts[place].as_py(), first_row + place, kind)
 
 
-def words_among(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
-    """The different texts that are bad, up to a number."""
+def unreadable_words(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
+    """The different texts that are bad, at most 50."""
     return tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
 
 
-def enough(count: int, rows: int) -> bool:
-    """Whether an input that marks `count` of so many rows is worth having: a mark of fewer than 1 in 1000 would be more
-    than 30 standard deviations high, and say little."""
+def frequent_enough(count: int, rows: int) -> bool:
+    """Whether so many of the rows are worth an input that marks them: a mark of fewer than 1 row in 1000 would be more than
+    30 standard deviations high, and say little."""
     return count > 0 and count * 1000 >= rows

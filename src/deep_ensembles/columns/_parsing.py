@@ -1,4 +1,7 @@
-"""Values of any type as plain arrays, trimmed text or numbers."""
+"""Arrow values of any type → plain arrays, trimmed text, numbers.
+
+Numbers in text may have currency signs, percent signs, thousands separators and a decimal comma.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,20 @@ MISSING = (
     *("none", "nil", "missing", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),
 )
 _LONGEST = max(map(len, MISSING))
-_OFFSETS_END = 2**31 - 1
+_LARGEST_OFFSET = 2**31 - 1  # of Arrow's plain strings
+_SIGNS = "$€£¥₹"
+_GROUPS = {".": ",\\s'’_", ",": ".\\s'’_"}
+_INFINITY = r"(?i)^\s*[+-]?inf(inity)?\s*$"
+
+
+def _pattern(decimal: str) -> str:
+    groups = rf"[1-9]\d{{0,2}}(?:[{_GROUPS[decimal]}]\d{{3}})+"
+    number = rf"(?:(?:{groups}|\d+)(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eE][+\-−]?\d+)?"
+    signed = rf"[+\-−]?\s*[{_SIGNS}]?\s*[+\-−]?{number}\s*[%{_SIGNS}]?"
+    return rf"^(?:{signed}|\({signed}\))$"
+
+
+_PATTERNS = {decimal: _pattern(decimal) for decimal in _GROUPS}
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -22,7 +38,7 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     kind = values.type
     if pa.types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
-    long = pa.types.is_string(kind) and values.nbytes > _OFFSETS_END
+    long = pa.types.is_string(kind) and values.nbytes > _LARGEST_OFFSET
     if long or pa.types.is_null(kind) or pa.types.is_string_view(kind):
         values = values.cast(pa.large_string())
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
@@ -55,8 +71,8 @@ def text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     short = pc.less_equal(pc.binary_length(trimmed), _LONGEST)
     if not pc.any(short).as_py():
         return trimmed
-    lost = pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, trimmed.type)))
-    return pc.if_else(lost, pa.scalar(None, trimmed.type), trimmed) if pc.any(lost).as_py() else trimmed
+    missing = pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, trimmed.type)))
+    return pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed) if pc.any(missing).as_py() else trimmed
 
 
 def _as_text(values: pa.Array) -> pa.Array:
@@ -67,7 +83,7 @@ def _as_text(values: pa.Array) -> pa.Array:
         if whole.all():
             values = values.cast(pa.int64())
     if pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type):
-        return text(pa.array([each and each.decode("utf-8", "replace") for each in values.to_pylist()], pa.string()))
+        return text(pa.array([raw and raw.decode("utf-8", "replace") for raw in values.to_pylist()], pa.string()))
     return values.cast(pa.string())
 
 
@@ -83,8 +99,8 @@ def floats(values: pa.Array) -> NDArray[np.float64]:
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
         return floats(values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())) / per_second
     read = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    endless = np.isinf(read)
-    return np.where(endless, np.nan, read) if endless.any() else read
+    infinite = np.isinf(read)
+    return np.where(infinite, np.nan, read) if infinite.any() else read
 
 
 def nulls(values: pa.Array) -> NDArray[np.bool_]:
@@ -97,26 +113,11 @@ def flags(values: pa.Array) -> NDArray[np.bool_]:
     return pc.fill_null(values, False).to_numpy(zero_copy_only=False)
 
 
-_SIGNS = "$€£¥₹"
-_GROUPS = {".": ",\\s'’_", ",": ".\\s'’_"}
-_ENDLESS = r"(?i)^\s*[+-]?inf(inity)?\s*$"
-
-
-def _pattern(decimal: str) -> str:
-    groups = rf"[1-9]\d{{0,2}}(?:[{_GROUPS[decimal]}]\d{{3}})+"
-    number = rf"(?:(?:{groups}|\d+)(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eE][+\-−]?\d+)?"
-    signed = rf"[+\-−]?\s*[{_SIGNS}]?\s*[+\-−]?{number}\s*[%{_SIGNS}]?"
-    return rf"^(?:{signed}|\({signed}\))$"
-
-
-_PATTERNS = {decimal: _pattern(decimal) for decimal in _GROUPS}
-
-
-def numbers(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def parse_numbers(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Numbers in trimmed text and which texts are none; NaN for these, for null and for infinity.
 
     Example:
-        >>> numbers(pa.array(["1.234,5", "12 %", "(7 €)", "x"]), ",")[0].tolist()
+        >>> parse_numbers(pa.array(["1.234,5", "12 %", "(7 €)", "x"]), ",")[0].tolist()
         [1234.5, 12.0, -7.0, nan]
     """
     if decimal == ".":
@@ -125,12 +126,12 @@ def numbers(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[
         except pa.ArrowInvalid:
             pass
     good = pc.match_substring_regex(text, _PATTERNS[decimal])
-    endless = pc.match_substring_regex(text, _ENDLESS)
+    infinite = pc.match_substring_regex(text, _INFINITY)
     tidy = pc.if_else(good, text, pa.scalar(None, text.type))
     tidy = pc.replace_substring_regex(tidy, r"[−(]", "-")
     tidy = pc.replace_substring_regex(tidy, rf"[^0-9eE+\-{decimal}]", "")
     read = floats(pc.replace_substring(tidy, decimal, ".").cast(pa.float64()))
-    return read, flags(pc.invert(pc.or_(good, endless)))
+    return read, flags(pc.invert(pc.or_(good, infinite)))
 
 
 def decimal_mark(text: pa.Array, tie: str = ".") -> str:
@@ -165,15 +166,15 @@ def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
         return None
 
 
-def count_endless(values: pa.Array) -> int:
+def count_infinite(values: pa.Array) -> int:
     """How many values, numbers or text, are infinite.
 
     Example:
-        >>> count_endless(pa.array(["1", "-inf"])), count_endless(pa.array([float("inf"), None]))
+        >>> count_infinite(pa.array(["1", "-inf"])), count_infinite(pa.array([float("inf"), None]))
         (1, 1)
     """
     if is_text(values.type):
-        return int(flags(pc.match_substring_regex(values, _ENDLESS)).sum())
+        return int(flags(pc.match_substring_regex(values, _INFINITY)).sum())
     return int(flags(pc.is_inf(values)).sum()) if pa.types.is_floating(values.type) else 0
 
 

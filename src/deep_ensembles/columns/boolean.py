@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, enough
+from deep_ensembles.columns._column import Column, check_readable, frequent_enough
 from deep_ensembles.columns._parsing import flags, nulls, plain, text
 
 _PAIRS = (
@@ -30,7 +30,7 @@ class Boolean(Column):
 
     Example:
         >>> column = boolean("paid", pa.array(["Yes", "no", "yes"]))
-        >>> column.encode(pa.array([True, False, None])).tolist(), column.outside(pa.array(["y", "?"])).tolist()
+        >>> column.encode(pa.array([True, False, None])).tolist(), column.unseen(column.read(pa.array(["y", "?"]))).tolist()
         ([[1.0], [0.0], [0.5]], [False, True])
     """
 
@@ -56,10 +56,10 @@ class Boolean(Column):
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(np.isnan(read), 0.5, read)
 
-    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
         return ~np.isin(read, self.seen)
 
-    def described(self) -> str:
+    def description(self) -> str:
         return "yes or no" if len(self.seen) == 2 else f"yes or no, only {'yes' if self.seen[0] else 'no'}"
 
 
@@ -71,13 +71,13 @@ def boolean(name: str, values: pa.Array | pa.ChunkedArray) -> Boolean:
         values: of training: booleans, 0 and 1, or words such as yes and no.
 
     Example:
-        >>> boolean("paid", pa.array([1, 0, None])).in_words()
+        >>> boolean("paid", pa.array([1, 0, None])).summary()
         'yes or no, 1 missing'
     """
     read = Boolean(name, ()).read(plain(values))
     missing = int(np.isnan(read).sum())
-    seen = tuple(bool(each) for each in np.unique(read[~np.isnan(read)]))
-    return Boolean(name, seen, missing, enough(missing, len(read)))
+    seen = tuple(bool(value) for value in np.unique(read[~np.isnan(read)]))
+    return Boolean(name, seen, missing, frequent_enough(missing, len(read)))
 
 
 def are_booleans(levels: list[str]) -> bool:

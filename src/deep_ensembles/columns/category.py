@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, enough
+from deep_ensembles.columns._column import Column, frequent_enough
 from deep_ensembles.columns._parsing import nulls, text
 
 MOST_LEVELS = 200
@@ -33,8 +33,10 @@ class Category(Column):
 
     Example:
         >>> column = category("pet", pa.array(["cat", "cat", "dog", "dog", None]))
-        >>> column.encode(pa.array(["dog", "fish", "NA"])).tolist(), column.outside(pa.array(["dog", "fish"])).tolist()
-        ([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]], [False, True])
+        >>> column.encode(pa.array(["dog", "fish", "NA"])).tolist()
+        [[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+        >>> column.unseen(column.read(pa.array(["dog", "fish"]))).tolist()
+        [False, True]
     """
 
     name: str
@@ -61,10 +63,10 @@ class Category(Column):
         encoded[rows, np.minimum(read[rows], n_levels).astype(np.int64)] = 1
         return encoded[:, : n_levels + self.with_rare]
 
-    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
         return (read == len(self.levels) + len(self.rare)) & self.all_known
 
-    def described(self) -> str:
+    def description(self) -> str:
         shown = ", ".join(self.levels[:3]) + (", …" if len(self.levels) > 3 else "")
         several = f"{len(self.levels)} level{'s' * (len(self.levels) != 1)} ({shown})"
         more = "" if self.all_known else "more than "
@@ -75,14 +77,14 @@ class Category(Column):
 def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
     """A column of categories as its values show it.
 
-    Up to 30 levels have an input of their own, the most frequent ones, each with at least 2 rows and 1 row in 1000.
+    Up to 200 levels have an input of their own, the most frequent ones, each with at least 2 rows and 1 row in 1000.
 
     Arguments:
         name: of the column.
         values: of training, of any type: numbers count as the text they are written as.
 
     Example:
-        >>> category("zip", pa.array(["00123", "00123", "45678"])).in_words()
+        >>> category("zip", pa.array(["00123", "00123", "45678"])).summary()
         'category, 1 level (00123) and 1 rarer'
     """
     texts = text(values)
@@ -91,7 +93,7 @@ def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
     counts = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
     if not counts:
         raise ValueError(f"column `{name}` has no value in it; leave it out")
-    levels = [level for count, level in counts[:MOST_LEVELS] if count >= 2 and enough(count, len(texts))]
+    levels = [level for count, level in counts[:MOST_LEVELS] if count >= 2 and frequent_enough(count, len(texts))]
     levels = levels or [level for _, level in counts[:MOST_LEVELS]]
     rare = [level for _, level in counts[len(levels) :]]
     rare_rows = sum(count for count, _ in counts[len(levels) :])
@@ -100,8 +102,8 @@ def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
         name,
         tuple(levels),
         tuple(rare[:_MOST_RARE]),
-        with_rare=rare_rows > 1 and enough(rare_rows, len(texts)),
+        with_rare=rare_rows > 1 and frequent_enough(rare_rows, len(texts)),
         all_known=len(rare) <= _MOST_RARE,
         missing=missing,
-        marked=enough(missing, len(texts)),
+        marked=frequent_enough(missing, len(texts)),
     )

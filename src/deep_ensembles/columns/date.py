@@ -1,4 +1,4 @@
-"""Dates, with or without a time, and times of day."""
+"""Dates, with or without a time, and times of day: which pattern they are written in, and which inputs they become."""
 
 from __future__ import annotations
 
@@ -8,132 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, words_among
+from deep_ensembles.columns._column import Column, check_readable, unreadable_words
 from deep_ensembles.columns._parsing import flags, floats, is_date, nulls, plain, text
-from deep_ensembles.columns.number import moderate, spread_of
+from deep_ensembles.columns.number import READABLE, column_statistics, robust_scale
 
-READABLE = 0.9
 _DAY = 86400
 _PARTS = ("month", "weekday", "hour")
-
-
-@dataclass(frozen=True)
-class Date(Column):
-    r"""How long ago, in units of its spread, and the parts that come round: $\sin$ and $\cos$ of month, weekday and hour.
-
-    Clocks are UTC, and times of day are dates without a day. Missing values are at the middle and 0 in every round part,
-    with an input that marks them where training had enough of them.
-
-    Arguments:
-        name: of the column.
-        pattern: how dates are written in text, as for `strptime`, or ISO.
-        low: the first date of training, in seconds since 1970.
-        high: the last.
-        middle: the median.
-        scale: the spread, in seconds.
-        parts: those of month, weekday and hour that varied.
-        missing: how many training values were missing.
-        marked: whether an input marks missing values.
-        words: texts that training took as missing values.
-
-    Example:
-        >>> column = date("day", pa.array(["2020-01-01", "2020-01-02", "2020-01-03"]))
-        >>> column.input_names
-        ('day', 'day weekday sin', 'day weekday cos')
-        >>> column.outside(pa.array(["2020-01-03", "2020-01-04"])).tolist()
-        [False, True]
-    """
-
-    name: str
-    pattern: str
-    low: float
-    high: float
-    middle: float
-    scale: float
-    parts: tuple[str, ...] = ()
-    missing: int = 0
-    marked: bool = False
-    words: tuple[str, ...] = ()
-
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        return (self.name, *(f"{self.name} {part} {wave}" for part in self.parts for wave in ("sin", "cos")))
-
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
-        values = plain(values)
-        if is_date(values.type):
-            return instants(values)
-        texts = text(values)
-        read, bad = readable_seconds(texts, self.pattern)
-        check_readable(self.name, f"date ({spelled(self.pattern)})", texts, bad, errors, first_row, self.words)
-        return read
-
-    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
-        known = ~np.isnan(read)
-        turns = [2 * np.pi * np.nan_to_num(round_part(read, part)) for part in self.parts]
-        waves = [wave(turn) * known for turn in turns for wave in (np.sin, np.cos)]
-        return np.column_stack([moderate(read, self.middle, self.scale, (self.low, self.high)), *waves])
-
-    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return (read < self.low) | (read > self.high)
-
-    def described(self) -> str:
-        written = "" if self.pattern == ISO else f", written {spelled(self.pattern)}"
-        return f"date, {_shown(self.low)} to {_shown(self.high)}{written}"
-
-
-def _shown(end: float) -> str:
-    return str(np.datetime64(int(end), "s")).removesuffix("T00:00:00").removeprefix("1900-01-01T")
-
-
-def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
-    """A column of dates as its values show it.
-
-    Text may have some values that are no dates, up to a tenth of the different ones; they are taken as missing, and kept
-    by name.
-
-    Arguments:
-        name: of the column.
-        values: of training.
-
-    Example:
-        >>> date("born", pa.array(["31.12.1999", "1.1.2000"])).in_words()
-        'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
-    """
-    values = plain(values)
-    words: tuple[str, ...] = ()
-    if is_date(values.type):
-        read, pattern = instants(values), CLOCKS[0] if pa.types.is_time(values.type) else ISO
-    else:
-        texts = text(values)
-        found = date_pattern(texts.unique(), READABLE)
-        pattern = found or ISO
-        read, bad = readable_seconds(texts, pattern)
-        check_readable(name, "date", texts, bad, "missing" if found else "refuse", 1)
-        words = words_among(texts, bad)
-    spread = spread_of(name, "date", read)
-    known = read[~np.isnan(read)]
-    parts = tuple(part for part in _PARTS if np.ptp(round_part(known, part)) > 0)
-    return Date(name, pattern, **spread, parts=parts, words=words)
-
-
-def round_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
-    """How far month, weekday or hour have come round, from 0 to 1; NaN stays.
-
-    Example:
-        >>> round_part(np.array([0.0, 6 * 3600]), "hour").tolist()
-        [0.0, 0.25]
-    """
-    if part == "hour":
-        return (read % _DAY) / _DAY
-    days = np.floor(read / _DAY)
-    if part == "weekday":
-        return ((days + 3) % 7) / 7
-    known = ~np.isnan(days)
-    months = np.where(known, days, 0).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
-    return np.where(known, months / 12, np.nan)
-
-
 ISO = "ISO"
 _YEAR_1000, _YEAR_1900 = -30610224000.0, -2208988800.0
 _ZONE = r"\d[Tt ]?\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
@@ -155,21 +35,138 @@ _NUMERIC, _NAMED = (
 _LOOKS_LIKE = rf"^({_NUMERIC}|{_NAMED}|\d{{1,2}}:\d\d)"
 
 
-def readable_seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """As `seconds`, where texts that are not of the pattern may be ISO dates, or clocks with or without seconds."""
-    read, bad = seconds(texts, pattern)
+@dataclass(frozen=True)
+class Date(Column):
+    r"""How long ago, in units of its spread, and the parts that repeat: $\sin$ and $\cos$ of month, weekday and hour.
+
+    Clocks are UTC, and times of day are dates without a day. Missing values are at the middle and 0 in the parts that
+    repeat, with an input that marks them where training had enough of them.
+
+    Arguments:
+        name: of the column.
+        pattern: how dates are written in text, as for `strptime`, or ISO.
+        low: the first date of training, in seconds since 1970.
+        high: the last.
+        middle: the median.
+        scale: the spread, in seconds.
+        parts: those of month, weekday and hour that varied.
+        missing: how many training values were missing.
+        marked: whether an input marks missing values.
+        words: texts that training took as missing values.
+
+    Example:
+        >>> column = date("day", pa.array(["2020-01-01", "2020-01-02", "2020-01-03"]))
+        >>> column.input_names
+        ('day', 'day weekday sin', 'day weekday cos')
+        >>> column.unseen(column.read(pa.array(["2020-01-03", "2020-01-04"]))).tolist()
+        [False, True]
+    """
+
+    name: str
+    pattern: str
+    low: float
+    high: float
+    middle: float
+    scale: float
+    parts: tuple[str, ...] = ()
+    missing: int = 0
+    marked: bool = False
+    words: tuple[str, ...] = ()
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return (self.name, *(f"{self.name} {part} {wave}" for part in self.parts for wave in ("sin", "cos")))
+
+    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+        values = plain(values)
+        if is_date(values.type):
+            return seconds_since_1970(values)
+        texts = text(values)
+        read, bad = parse_dates_or_iso(texts, self.pattern)
+        check_readable(self.name, f"date ({pattern_in_words(self.pattern)})", texts, bad, errors, first_row, self.words)
+        return read
+
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
+        known = ~np.isnan(read)
+        turns = [2 * np.pi * np.nan_to_num(cyclic_part(read, part)) for part in self.parts]
+        waves = [wave(turn) * known for turn in turns for wave in (np.sin, np.cos)]
+        return np.column_stack([robust_scale(read, self.middle, self.scale, (self.low, self.high)), *waves])
+
+    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return (read < self.low) | (read > self.high)
+
+    def description(self) -> str:
+        written = "" if self.pattern == ISO else f", written {pattern_in_words(self.pattern)}"
+        return f"date, {_shown(self.low)} to {_shown(self.high)}{written}"
+
+
+def _shown(end: float) -> str:
+    return str(np.datetime64(int(end), "s")).removesuffix("T00:00:00").removeprefix("1900-01-01T")
+
+
+def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
+    """A column of dates as its values show it.
+
+    Text may have some values that are no dates, up to a tenth of the different ones; they are taken as missing, and kept
+    by name.
+
+    Arguments:
+        name: of the column.
+        values: of training.
+
+    Example:
+        >>> date("born", pa.array(["31.12.1999", "1.1.2000"])).summary()
+        'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
+    """
+    values = plain(values)
+    words: tuple[str, ...] = ()
+    if is_date(values.type):
+        read, pattern = seconds_since_1970(values), CLOCKS[0] if pa.types.is_time(values.type) else ISO
+    else:
+        texts = text(values)
+        inferred = date_pattern(texts.unique(), READABLE)
+        pattern = inferred or ISO
+        read, bad = parse_dates_or_iso(texts, pattern)
+        check_readable(name, "date", texts, bad, "missing" if inferred else "refuse", 1)
+        words = unreadable_words(texts, bad)
+    statistics = column_statistics(name, "date", read)
+    known = read[~np.isnan(read)]
+    parts = tuple(part for part in _PARTS if np.ptp(cyclic_part(known, part)) > 0)
+    return Date(name, pattern, **statistics, parts=parts, words=words)
+
+
+def cyclic_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
+    """How much of its cycle month, weekday or hour has gone through, from 0 to 1; NaN stays.
+
+    Example:
+        >>> cyclic_part(np.array([0.0, 6 * 3600]), "hour").tolist()
+        [0.0, 0.25]
+    """
+    if part == "hour":
+        return (read % _DAY) / _DAY
+    days = np.floor(read / _DAY)
+    if part == "weekday":
+        return ((days + 3) % 7) / 7
+    known = ~np.isnan(days)
+    months = np.where(known, days, 0).astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
+    return np.where(known, months / 12, np.nan)
+
+
+def parse_dates_or_iso(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """As `parse_dates`, where texts that are not of the pattern may be ISO dates, or clocks with or without seconds."""
+    read, bad = parse_dates(texts, pattern)
     for other in CLOCKS if pattern in CLOCKS else (ISO,):
         if bad.any() and other != pattern:
-            standard = seconds(texts, other)[0]
+            standard = parse_dates(texts, other)[0]
             read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
     return read, bad
 
 
-def seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def parse_dates(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Dates in trimmed text as seconds since 1970, UTC unless they say otherwise, and which texts are none.
 
     Example:
-        >>> seconds(pa.array(["2/1/1970", "x", None]), "%d/%m/%Y")
+        >>> parse_dates(pa.array(["2/1/1970", "x", None]), "%d/%m/%Y")
         (array([86400.,    nan,    nan]), array([False,  True, False]))
     """
     if pattern == ISO:
@@ -177,7 +174,7 @@ def seconds(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray
     # 1.2.3 is a version: years have four digits, or two after two more pairs.
     if "%y" in pattern:
         texts = pc.if_else(pc.match_substring_regex(texts, _SHORT_YEAR), texts, pa.scalar("", texts.type))
-    read = instants(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
+    read = seconds_since_1970(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
     read[read < _YEAR_1000] = np.nan
     return read, np.isnan(read) & ~nulls(texts)
 
@@ -199,7 +196,7 @@ def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_
 def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
     """Seconds of those texts that are dates; each different text by itself where some are none, as the 30th of February."""
     try:
-        return instants(texts.cast(kind))
+        return seconds_since_1970(texts.cast(kind))
     except pa.ArrowInvalid:
         if len(texts) == 1:
             return np.array([np.nan])
@@ -208,7 +205,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
         return np.append(known, np.nan)[levels.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
 
 
-def instants(values: pa.Array) -> NDArray[np.float64]:
+def seconds_since_1970(values: pa.Array) -> NDArray[np.float64]:
     """Dates and timestamps as seconds since 1970, NaN where missing; times of day are of the first day of 1900."""
     if pa.types.is_time(values.type):
         return floats(values) + _YEAR_1900
@@ -219,11 +216,11 @@ def instants(values: pa.Array) -> NDArray[np.float64]:
     return whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / per_second
 
 
-def spelled(pattern: str) -> str:
+def pattern_in_words(pattern: str) -> str:
     """A pattern as people write it.
 
     Example:
-        >>> spelled("%d/%m/%Y %H:%M")
+        >>> pattern_in_words("%d/%m/%Y %H:%M")
         'DD/MM/YYYY hh:mm'
     """
     for sign, letters in _LETTERS.items():
@@ -245,6 +242,6 @@ def date_pattern(texts: pa.Array, readable: float) -> str | None:
     if not len(texts) or len(texts) - flags(pc.match_substring_regex(texts, _LOOKS_LIKE)).sum() > allowed:
         return None
     some = texts[:200]
-    likely = [pattern for pattern in PATTERNS if seconds(some, pattern)[1].sum() < len(some) / 2]
-    counts = [int(seconds(texts, pattern)[1].sum()) for pattern in likely]
+    likely = [pattern for pattern in PATTERNS if parse_dates(some, pattern)[1].sum() < len(some) / 2]
+    counts = [int(parse_dates(texts, pattern)[1].sum()) for pattern in likely]
     return likely[counts.index(min(counts))] if likely and min(counts) <= allowed else None

@@ -1,4 +1,4 @@
-"""Numbers, as such or as text."""
+"""Numbers, as such or as text; scaled by median and quartiles, so that outliers do not matter."""
 
 from __future__ import annotations
 
@@ -9,25 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, enough, words_among
-from deep_ensembles.columns._parsing import (
-    count_endless,
-    decimal_mark,
-    floats,
-    is_number,
-    is_text,
-    numbers,
-    plain,
-    plain_numbers,
-    text,
-)
+from deep_ensembles.columns import _parsing as parsing
+from deep_ensembles.columns._column import Column, check_readable, frequent_enough, unreadable_words
 
-READABLE = 0.9
+READABLE = 0.9  # the share of texts that must be numbers or dates for the column to be of that kind
+_HEAVY_TAIL, _LARGEST_INPUT = 20.0, 1e6
 
 
 @dataclass(frozen=True)
 class Number(Column):
-    """A number about its median in units of its spread; see `moderate` for heavy tails and absurd values.
+    """A number about its median in units of its spread; see `robust_scale` for heavy tails and outliers.
 
     Missing and infinite values become the median, with an input that marks them where training had enough of them.
 
@@ -45,7 +36,7 @@ class Number(Column):
 
     Example:
         >>> column = number("age", pa.array(["20", "30", "n/a", "40"]))
-        >>> column.encode(pa.array([40, None])).tolist(), column.outside(pa.array([41.0, 20.0])).tolist()
+        >>> column.encode(pa.array([40, None])).tolist(), column.unseen(column.read(pa.array([41.0, 20.0]))).tolist()
         ([[1.0, 0.0], [0.0, 1.0]], [True, False])
     """
 
@@ -65,27 +56,27 @@ class Number(Column):
         return (self.name,)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
-        values = plain(values)
-        may_be_plain = self.decimal == "." or not is_text(values.type)
-        if may_be_plain and (quick := _plainly_written(values)) is not None:
+        values = parsing.plain(values)
+        may_be_plain = self.decimal == "." or not parsing.is_text(values.type)
+        if may_be_plain and (quick := _quick_numbers(values)) is not None:
             return quick
-        texts = text(values)
-        read, bad = numbers(texts, self.decimal)
+        texts = parsing.text(values)
+        read, bad = parsing.parse_numbers(texts, self.decimal)
         check_readable(self.name, "number", texts, bad, errors, first_row, self.words)
         return read
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
-        return moderate(read, self.middle, self.scale, (self.low, self.high))
+        return robust_scale(read, self.middle, self.scale, (self.low, self.high))
 
-    def unseen(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
         return (read < self.low) | (read > self.high)
 
-    def described(self) -> str:
+    def description(self) -> str:
         return f"number, {self.low:.6g} to {self.high:.6g}{', decimal comma' if self.decimal == ',' else ''}"
 
-    def in_words(self) -> str:
+    def summary(self) -> str:
         special = [*map(repr, self.words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
-        return super().in_words() + (f" ({', '.join(special)} among them)" if special else "")
+        return super().summary() + (f" ({', '.join(special)} among them)" if special else "")
 
 
 def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> Number:
@@ -99,54 +90,50 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
         decimal: the decimal mark where the text does not tell, as in 1,234.
 
     Example:
-        >>> number("price", pa.array(["1.234,50", "7,25"])).in_words()
+        >>> number("price", pa.array(["1.234,50", "7,25"])).summary()
         'number, 7.25 to 1234.5, decimal comma'
     """
-    values = plain(values)
+    values = parsing.plain(values)
     words: tuple[str, ...] = ()
-    read, mark = _plainly_written(values), "."
+    read, mark = _quick_numbers(values), "."
     if read is None:
-        texts = text(values)
-        read, mark, bad = written(texts, decimal)
-        check_readable(name, "number", texts, bad, "missing" if _are_few(bad, texts) else "refuse", 1)
-        words = words_among(texts, bad)
-    spread = spread_of(name, "number", read)
-    infinite = count_endless(values) if spread["missing"] > values.null_count else 0
-    return Number(name, **spread, decimal=mark, words=words, infinite=infinite)
+        texts = parsing.text(values)
+        read, mark, bad = infer_numbers(texts, decimal)
+        check_readable(name, "number", texts, bad, "missing" if _few(bad, texts) else "refuse", 1)
+        words = unreadable_words(texts, bad)
+    statistics = column_statistics(name, "number", read)
+    infinite = parsing.count_infinite(values) if statistics["missing"] > values.null_count else 0
+    return Number(name, **statistics, decimal=mark, words=words, infinite=infinite)
 
 
-def _plainly_written(values: pa.Array) -> NDArray[np.float64] | None:
+def _quick_numbers(values: pa.Array) -> NDArray[np.float64] | None:
     """Values that are numbers already, or that programs wrote as text; else None."""
-    if is_number(values.type) or pa.types.is_boolean(values.type):
-        return floats(values)
-    return plain_numbers(values) if is_text(values.type) else None
+    if parsing.is_number(values.type) or pa.types.is_boolean(values.type):
+        return parsing.floats(values)
+    return parsing.plain_numbers(values) if parsing.is_text(values.type) else None
 
 
-def written(texts: pa.Array, tie: str = ".") -> tuple[NDArray[np.float64], str, NDArray[np.bool_]]:
+def infer_numbers(texts: pa.Array, tie: str = ".") -> tuple[NDArray[np.float64], str, NDArray[np.bool_]]:
     """Numbers in trimmed text, the decimal mark that they are read with, and which texts are none."""
-    mark = decimal_mark(texts, tie) if pc.any(pc.match_substring(texts, ",")).as_py() else "."
-    read, bad = numbers(texts, mark)
+    mark = parsing.decimal_mark(texts, tie) if pc.any(pc.match_substring(texts, ",")).as_py() else "."
+    read, bad = parsing.parse_numbers(texts, mark)
     return read, mark, bad
 
 
 def are_numbers(texts: pa.Array) -> bool:
     """Whether nearly all texts that are there are numbers."""
-    return len(texts) > texts.null_count and _are_few(written(texts)[2], texts)
+    return len(texts) > texts.null_count and _few(infer_numbers(texts)[2], texts)
 
 
-def _are_few(bad: NDArray[np.bool_], texts: pa.Array) -> bool:
+def _few(bad: NDArray[np.bool_], texts: pa.Array) -> bool:
     return bool(bad.sum() <= (1 - READABLE) * (len(texts) - texts.null_count))
 
 
-HEAVY = 20.0
-_LARGEST = 1e6
-
-
-def middle_and_scale(values: NDArray[np.float64]) -> tuple[float, float]:
+def median_and_scale(values: NDArray[np.float64]) -> tuple[float, float]:
     """The median, and the distance between the quartiles; where that is 0, the mean distance from the median.
 
     Example:
-        >>> middle_and_scale(np.array([1.0, 2, 3, 4, 100]))
+        >>> median_and_scale(np.array([1.0, 2, 3, 4, 100]))
         (3.0, 2.0)
     """
     first, middle, third = np.quantile(values / 4, (0.25, 0.5, 0.75)) * 4
@@ -156,23 +143,23 @@ def middle_and_scale(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(middle), float(spread) if 0 < spread < np.inf else 1.0
 
 
-def spread_of(name: str, kind: str, read: NDArray[np.float64]) -> dict[str, Any]:
-    """What a column of numbers keeps of its training values: ends, middle and scale, and how many are missing."""
+def column_statistics(name: str, kind: str, read: NDArray[np.float64]) -> dict[str, Any]:
+    """What numbers and dates keep of their training values: range, median and scale, and how many are missing."""
     known = read[~np.isnan(read)]
     if not len(known):
         raise ValueError(f"column `{name}` has no {kind} in it; leave it out")
-    middle, scale = middle_and_scale(known)
+    middle, scale = median_and_scale(known)
     missing = len(read) - len(known)
     ends = {"low": float(known.min()), "high": float(known.max())}
-    return {**ends, "middle": middle, "scale": scale, "missing": missing, "marked": enough(missing, len(read))}
+    return {**ends, "middle": middle, "scale": scale, "missing": missing, "marked": frequent_enough(missing, len(read))}
 
 
-def moderate(values: NDArray[np.float64], middle: float, scale: float, ends: tuple[float, float]) -> NDArray[np.float64]:
+def robust_scale(values: NDArray[np.float64], middle: float, scale: float, ends: tuple[float, float]) -> NDArray[np.float64]:
     r"""Values about their middle in units of their scale, $z = (x - m) / s$, compressed and bounded.
 
-    Where training values went beyond $|z| = 20$, $\operatorname{arsinh} z$ takes the place of z: a signed logarithm.
-    What lies more than the length of the training range outside it is moved to there, so that no single absurd value
-    decides what a network says. NaN, for missing, becomes the middle, 0.
+    Where training had values of $|z| > 20$, $\operatorname{arsinh} z$ takes the place of z: a signed logarithm.
+    What lies more than the length of the training range outside it is moved to there, so that no single outlier decides
+    what a network predicts. NaN, for missing, becomes the middle, 0.
 
     Arguments:
         values: in float64, so that large offsets keep their digits.
@@ -181,17 +168,17 @@ def moderate(values: NDArray[np.float64], middle: float, scale: float, ends: tup
         ends: the least and the largest value of training.
 
     Example:
-        >>> moderate(np.array([3.0, 5.0, np.nan, 1e30]), 3.0, 2.0, (1.0, 7.0)).tolist()
+        >>> robust_scale(np.array([3.0, 5.0, np.nan, 1e30]), 3.0, 2.0, (1.0, 7.0)).tolist()
         [0.0, 1.0, 0.0, 5.0]
     """
     with np.errstate(over="ignore"):
         low, high = ((end - middle) / scale for end in ends)
         inputs = values - middle
         inputs /= scale
-    if max(abs(low), abs(high)) > HEAVY:
+    if max(abs(low), abs(high)) > _HEAVY_TAIL:
         low, high = float(np.arcsinh(low)), float(np.arcsinh(high))
         np.arcsinh(inputs, out=inputs)
-    low, high = max(low, -_LARGEST), min(high, _LARGEST)
+    low, high = max(low, -_LARGEST_INPUT), min(high, _LARGEST_INPUT)
     np.clip(inputs, 2 * low - high, 2 * high - low, out=inputs)
     np.copyto(inputs, 0, where=np.isnan(inputs))
     return inputs

@@ -1,4 +1,4 @@
-"""Free text."""
+"""Free text, as a bag of hashed words."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, enough
-from deep_ensembles.columns._parsing import nulls
-from deep_ensembles.columns._parsing import text as trimmed
+from deep_ensembles.columns import _parsing as parsing
+from deep_ensembles.columns._column import Column, frequent_enough
 
 BUCKETS = 32
 
@@ -21,7 +20,7 @@ class Text(Column):
     r"""A bag of hashed words: word w adds $\pm 1$ to one of a few inputs, all divided by $\sqrt{\text{number of words}}$.
 
     Words are runs of letters and of digits, in lower case; place and sign come from their CRC-32, the same everywhere. No
-    word is outside of anything; a missing text is, where training had none.
+    word is unseen; a missing text is, where training had none.
 
     References:
         Weinberger, Dasgupta, Langford, Smola, Attenberg (2009).
@@ -48,18 +47,18 @@ class Text(Column):
         return tuple(f"{self.name} words {place + 1}" for place in range(self.buckets))
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
-        texts = trimmed(values)
+        texts = parsing.text(values)
         bags = _bags(texts, self.buckets)
-        bags[nulls(texts)] = np.nan
+        bags[parsing.nulls(texts)] = np.nan
         return bags
 
     def values(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.nan_to_num(read)
 
-    def unseen(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def unseen_values(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
         return np.zeros(len(read), bool)
 
-    def described(self) -> str:
+    def description(self) -> str:
         return f"text, its words hashed into {self.buckets} inputs"
 
 
@@ -71,11 +70,11 @@ def text(name: str, values: pa.Array | pa.ChunkedArray) -> Text:
         values: of training.
 
     Example:
-        >>> text("note", pa.array(["a b", "c d e"])).in_words()
+        >>> text("note", pa.array(["a b", "c d e"])).summary()
         'text, its words hashed into 32 inputs'
     """
-    texts = trimmed(values)
-    return Text(name, BUCKETS, texts.null_count, enough(texts.null_count, len(texts)))
+    texts = parsing.text(values)
+    return Text(name, BUCKETS, texts.null_count, frequent_enough(texts.null_count, len(texts)))
 
 
 def _bags(texts: pa.Array, buckets: int) -> NDArray[np.float32]:

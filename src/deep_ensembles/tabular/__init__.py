@@ -1,22 +1,44 @@
-"""From a table in a file to a model and back to a table; needs the extra `tables`."""
+"""From a table in a file to a model and back to a table; needs the extra `tables`.
 
-from deep_ensembles.tabular.compare import Comparison, compare_table
-from deep_ensembles.tabular.evaluate import evaluate_table
-from deep_ensembles.tabular.fit import FittedTable, fit_table, scores_table
-from deep_ensembles.tabular.model import TableModel
-from deep_ensembles.tabular.predict import Predicted, predict_table
-from deep_ensembles.tabular.settings import TableSettings, read_settings
+Names are loaded when they are first used, so that `predict` does not wait for what only `fit` or `compare` needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers and editors see of the table below
+    from deep_ensembles.tabular.compare import Comparison, compare_table
+    from deep_ensembles.tabular.evaluate import evaluate_table, scores_listing
+    from deep_ensembles.tabular.fit import FittedTable, fit_table
+    from deep_ensembles.tabular.model import TableModel
+    from deep_ensembles.tabular.predict import Predicted, PredictionOptions, predict_table
+    from deep_ensembles.tabular.settings import TableSettings, read_settings
+
+_NAMES = {
+    "compare": ("Comparison", "compare_table"),
+    "evaluate": ("evaluate_table", "scores_listing"),
+    "fit": ("FittedTable", "fit_table"),
+    "model": ("TableModel",),
+    "predict": ("Predicted", "PredictionOptions", "predict_table"),
+    "settings": ("TableSettings", "read_settings"),
+}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Comparison",
-    "FittedTable",
-    "Predicted",
-    "TableModel",
-    "TableSettings",
-    "compare_table",
-    "evaluate_table",
-    "fit_table",
-    "predict_table",
-    "read_settings",
-    "scores_table",
-]
+    "Comparison", "FittedTable", "Predicted", "PredictionOptions", "TableModel", "TableSettings", "compare_table",
+    "evaluate_table", "fit_table", "predict_table", "read_settings", "scores_listing",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

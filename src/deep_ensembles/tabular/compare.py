@@ -12,27 +12,20 @@ import torch
 from numpy.typing import NDArray
 from torch.distributions import Distribution
 
+from deep_ensembles import metrics
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
 from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits
 from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import RATES, fit_dropout
-from deep_ensembles.columns import TableError, understand
+from deep_ensembles.columns import TableError
 from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
-from deep_ensembles.metrics import (
-    accuracy,
-    brier_score,
-    expected_calibration_error,
-    interval_coverage,
-    negative_log_likelihood,
-)
 from deep_ensembles.networks import mlp
-from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.scoring import crps, squared_error
-from deep_ensembles.tabular.fit import network_outputs, recipe
-from deep_ensembles.tabular.settings import Say, TableData, TableSettings, read_data
+from deep_ensembles.tabular.data import Log, TableData, read_data
+from deep_ensembles.tabular.settings import TableSettings
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
 _DROPOUT_RATE, _SAMPLES = 0.1, 50
@@ -53,59 +46,59 @@ class Comparison:
     scores: Mapping[str, Mapping[str, Sequence[float]]]
     test_share: float
 
-    def tables(self) -> list[Listing]:
-        """One table per score: mean over folds, and the paired difference to the deep ensemble."""
-        return [self._table(score, found) for score, found in self.scores.items()]
+    def listings(self) -> list[Listing]:
+        """One listing per score: mean over folds, and the paired difference to the deep ensemble."""
+        return [self._listing(score, methods) for score, methods in self.scores.items()]
 
-    def _table(self, score: str, found: Mapping[str, Sequence[float]]) -> Listing:
+    def _listing(self, score: str, methods: Mapping[str, Sequence[float]]) -> Listing:
         rows = []
-        for method, values in found.items():
-            own = over_splits(values)
-            told = [method, f"{own['mean']:.4f}", f"{own['sd']:.4f}"]
+        for method, values in methods.items():
+            folds = over_splits(values)
+            cells = [method, f"{folds['mean']:.4f}", f"{folds['sd']:.4f}"]
             if method == OURS:
-                rows.append([*told, "", "", ""])
+                rows.append([*cells, "", "", ""])
                 continue
-            gap = paired(values, found[OURS], self.test_share)
+            gap = paired(values, methods[OURS], self.test_share)
             worse = f"{gap['splits'] - gap['lower_on']} of {gap['splits']}"
-            rows.append([*told, f"{gap['mean']:+.4f} ± {gap['corrected_se']:.4f}", f"{gap['p_value']:.2g}", worse])
+            rows.append([*cells, f"{gap['mean']:+.4f} ± {gap['corrected_se']:.4f}", f"{gap['p_value']:.2g}", worse])
         return Listing(score, ["", "mean", "sd over folds", "minus deep ensemble", "p", "higher on folds"], rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the numbers of each fold and paired differences to the deep ensemble."""
         differences = {
             score: {
-                method: paired(values, found[OURS], self.test_share) for method, values in found.items() if method != OURS
+                method: paired(values, methods[OURS], self.test_share)
+                for method, values in methods.items()
+                if method != OURS
             }
-            for score, found in self.scores.items()
+            for score, methods in self.scores.items()
         }
         content: dict[str, Any] = json_ready({"task": self.task, "scores": self.scores, "differences": differences})
         return content
 
 
-def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, say: Say = print, verbose: int = 0) -> Comparison:
+def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: Log = print, verbose: int = 0) -> Comparison:
     """Compare a deep ensemble with one network, MC-dropout and, for numbers, an ensemble trained on squared error.
 
     Arguments:
         data: a file, several, or a folder of parts.
         settings: as for `fit_table`; no rows are held out beyond the folds, and nothing is recalibrated.
         n_folds: of the cross-validation; whole groups, or later rows, if a column says so.
-        say: is told what was understood.
+        log: called with lines and listings: what the columns are, how rows are used.
         verbose: 1 for a progress bar on a terminal.
     """
     check_integer("folds", n_folds, low=2)
-    read = read_data(data, settings, say)
-    drop = [*settings.drop, *settings.not_inputs]
-    schema = understand(read.table, settings.target, drop=drop, kinds=settings.kinds, decimal=read.decimal)
-    if not schema.columns:
-        raise TableError("no column is left to predict from")
-    say(schema.table())
+    read = read_data(data, settings, log)
+    schema = read.schema(settings)
+    log(schema.listing())
     folds = _folds(read, n_folds, settings)
-    predictions = _Methods(schema.encode(read.table), read, folds, settings, verbose).all(say)
+    predictions = _Methods(schema.encode(read.table), read, folds, settings, verbose).predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
     measures = _CLASS_SCORES if read.target.classes else _NUMBER_SCORES
     scores: dict[str, dict[str, list[float]]] = {
         name: {
-            method: [measure(each, y) for each, y in zip(own, targets, strict=True)] for method, own in predictions.items()
+            method: [measure(fold, y) for fold, y in zip(folds_of_method, targets, strict=True)]
+            for method, folds_of_method in predictions.items()
         }
         for name, measure in measures.items()
     }
@@ -118,27 +111,27 @@ def _rmse(prediction: Distribution, target: torch.Tensor) -> float:
 
 
 def _misses(prediction: Distribution, target: torch.Tensor) -> float:
-    return abs(interval_coverage(prediction, target, 0.9) - 0.9)
+    return abs(metrics.interval_coverage(prediction, target, 0.9) - 0.9)
 
 
 _NUMBER_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
-    "NLL (nats, lower is better)": negative_log_likelihood,
+    "NLL (nats, lower is better)": metrics.negative_log_likelihood,
     "RMSE (lower is better)": _rmse,
     "CRPS (lower is better)": lambda prediction, target: float(crps(prediction, target).mean()),
     "Distance of a 90 % interval's coverage from 90 % (lower is better)": _misses,
 }
 _CLASS_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
-    "NLL (nats, lower is better)": negative_log_likelihood,
-    "Error (share of wrong labels, lower is better)": lambda prediction, target: 1 - accuracy(prediction, target),
-    "Brier score (÷ classes, lower is better)": brier_score,
-    "Expected calibration error (lower is better)": expected_calibration_error,
+    "NLL (nats, lower is better)": metrics.negative_log_likelihood,
+    "Error (share of wrong labels, lower is better)": lambda prediction, target: 1 - metrics.accuracy(prediction, target),
+    "Brier score (÷ classes, lower is better)": metrics.brier_score,
+    "Expected calibration error (lower is better)": metrics.expected_calibration_error,
 }
 
 
 def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]:
     n = len(read)
-    if read.times is None and read.groups is not None and (found := len(np.unique(read.groups))) < n_folds:
-        raise TableError(f"`{settings.group}` has {found} groups, too few for {n_folds} folds")
+    if read.times is None and read.groups is not None and (n_groups := len(np.unique(read.groups))) < n_folds:
+        raise TableError(f"`{settings.group}` has {n_groups} groups, too few for {n_folds} folds")
     common = read.target.classes and np.bincount(read.y.astype(np.int64)).min() >= n_folds
     classes = read.y if common else None
     return cross_validation_splits(n_folds, n, classes=classes, groups=read.groups, times=read.times, seed=settings.seed)
@@ -154,20 +147,22 @@ class _Methods:
     settings: TableSettings
     verbose: int
 
-    def all(self, say: Say) -> dict[str, list[Any]]:
+    def predictions(self, log: Log) -> dict[str, list[Any]]:
         """Predictions by method; the deep ensemble first."""
-        say(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on all folds as one stack")
-        ours = self._trained(partial(self._network, network_outputs(self.read)), self.settings.members)
-        found: dict[str, list[Any]] = {OURS: ours.distributions}
-        found[SINGLE] = [ensemble.subset(1).mixture(self.inputs[test]) for ensemble, test in self._tests(ours.ensembles)]
+        log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on all folds as one stack")
+        ours = self._trained(partial(self._network, self.read.n_outputs), self.settings.members)
+        predictions: dict[str, list[Any]] = {OURS: ours.distributions}
+        predictions[SINGLE] = [
+            ensemble.subset(1).mixture(self.inputs[test]) for ensemble, test in self._tests(ours.ensembles)
+        ]
         if self.read.target.classes:
-            found[DROPOUT] = self._dropout_of_classes()
-            say("note: an MSE ensemble predicts numbers, and is left out for classes")
-            return found
+            predictions[DROPOUT] = self._dropout_of_classes()
+            log("note: an MSE ensemble predicts numbers, and is left out for classes")
+            return predictions
         mse = self._trained(partial(self._network, 1), self.settings.members, head=Point(), scoring_rule=squared_error)
-        found[DROPOUT] = self._dropout_of_numbers()
-        found[MSE] = [each.moment_matched() for each in mse.distributions]
-        return found
+        predictions[DROPOUT] = self._dropout_of_numbers()
+        predictions[MSE] = [mixture.moment_matched() for mixture in mse.distributions]
+        return predictions
 
     def _network(self, n_outputs: int, dropout: float = 0.0) -> torch.nn.Module:
         return mlp(self.inputs.shape[1], n_outputs, self.settings.hidden_sizes, dropout=dropout)
@@ -184,11 +179,10 @@ class _Methods:
             cv=self.folds,
             n_members=n_members,
             sample_weight=self.read.weights,
-            perturbation=FastGradientSign(self.settings.epsilon) if self.settings.epsilon else None,
-            early_stopping=True,
+            perturbation=self.settings.perturbation,
             folds=folds,
             verbose=self.verbose,
-            **recipe(len(self.folds[0][0]), self.settings),
+            **self.settings.training(len(self.folds[0][0])),
             **settings,
         )
 
@@ -201,7 +195,7 @@ class _Methods:
         return min(5, n_members, fewest)
 
     def _dropout_of_classes(self) -> list[Any]:
-        trained = self._trained(partial(self._network, network_outputs(self.read), dropout=_DROPOUT_RATE), 1)
+        trained = self._trained(partial(self._network, self.read.n_outputs, dropout=_DROPOUT_RATE), 1)
         pairs = self._tests(trained.ensembles)
         return [ensemble.sampled(self.inputs[test], _SAMPLES, self.settings.seed) for ensemble, test in pairs]
 
@@ -214,8 +208,7 @@ class _Methods:
             hidden_sizes=self.settings.hidden_sizes,
             n_samples=_SAMPLES,
             sample_weight=self.read.weights,
-            early_stopping=True,
             verbose=self.verbose,
-            **recipe(len(self.folds[0][0]), self.settings),
+            **self.settings.training(len(self.folds[0][0])),
         )
         return [model(self.inputs[test]) for model, test in self._tests(models)]

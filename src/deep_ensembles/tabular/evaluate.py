@@ -1,4 +1,4 @@
-"""A model and a table that has the target → how good predictions are."""
+"""A model and a table that has the target → scores of its predictions, and the report."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 import torch
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles._terminal import progress
+from deep_ensembles._terminal import Listing, progress
 from deep_ensembles.columns import TableError
-from deep_ensembles.report import Batch, Report, Unseen, evaluate
+from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
+from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate
 from deep_ensembles.tabular.files import TableFiles, open_table, together
-from deep_ensembles.tabular.fit import in_words
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.predict import BATCH_ROWS
 
+SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3
-_SHOWN_COLUMNS = 30
 
 
 def evaluate_table(
@@ -37,29 +37,29 @@ def evaluate_table(
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    seen = _Seen(model, errors, _about(model, files))
+    rows = _Rows(model, errors, _about(model, files))
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         evaluation = evaluate(
-            seen.batches(files, update),
+            rows.batches(files, update),
             constant=model.constant,
             coverage=coverage,
             labels=[str(label) for label in model.target.classes] or None,
-            columns=seen.columns,
-            unseen=seen.outside,
-            about=seen.about,
+            columns=rows.columns,
+            unseen=rows.unseen,
+            about=rows.about,
         )
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 
 @dataclass
-class _Seen:
-    """What is noted of rows as they are read."""
+class _Rows:
+    """Rows to score, and what the report shows of them: filled in as they are read."""
 
     model: TableModel
     errors: str
     about: dict[str, Any]
     columns: dict[str, Any] = field(default_factory=dict)
-    outside: list[Unseen] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
 
     def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
@@ -68,44 +68,44 @@ class _Seen:
         places: list[np.ndarray] = []
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
-        alone, first_row, n_rows = self.model.single, 1, 0
+        member, first_row, n_rows = self.model.single, 1, 0
         for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
             y = target.read(batch.column(target.name), first_row, self.errors)
             known = ~np.isnan(y)
-            inputs, beyond = schema.encode_with_outside(batch, self.errors, first_row)
-            inputs, beyond, own = inputs[known], beyond[known], batch.filter(pa.array(known))
+            inputs, unseen = schema.encode_with_unseen(batch, self.errors, first_row)
+            inputs, unseen, cells = inputs[known], unseen[known], batch.filter(pa.array(known))
             places.append(np.flatnonzero(known) + first_row)
             first_row += batch.num_rows
             update(advance=batch.num_rows)
             if not len(inputs):
                 continue
             n_rows += len(inputs)
-            counts += beyond.sum(0)
-            for place in np.flatnonzero(beyond.any(0)).tolist():
+            counts += unseen.sum(0)
+            for place in np.flatnonzero(unseen.any(0)).tolist():
                 if len(examples[place]) < _EXAMPLES:
-                    examples[place] |= _distinct(own.column(schema.columns[place].name), beyond[:, place])
-            kept.append(pa.Table.from_batches([own.select(schema.names[:_SHOWN_COLUMNS])]))
+                    examples[place] |= _distinct(cells.column(schema.columns[place].name), unseen[:, place])
+            kept.append(pa.Table.from_batches([cells.select(schema.names[:SHOWN_COLUMNS])]))
             codes = y[known].astype(np.int64) if target.classes else y[known]
-            single = alone(inputs) if self.model.ensemble.n_members > 1 else None
+            single = member(inputs) if self.model.ensemble.n_members > 1 else None
             yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single)
         if not n_rows:
             raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
-        if lost := first_row - 1 - n_rows:
-            self.about["Left out"] = f"{lost} row{'s' * (lost != 1)} without a value of {target.name}"
+        if left_out := first_row - 1 - n_rows:
+            self.about["Left out"] = f"{left_out} row{'s' * (left_out != 1)} without a value of {target.name}"
             self.columns["row of the table"] = np.concatenate(places)
         whole = together(kept)
         self.columns |= {name: whole[name] for name in whole.column_names}
-        found = [
-            Unseen(column.name, column.in_words(), int(count), int(count) / n_rows, tuple(shown))
+        unseen_columns = [
+            Unseen(column.name, column.summary(), int(count), int(count) / n_rows, tuple(shown))
             for column, count, shown in zip(schema.columns, counts, examples, strict=True)
             if count
         ]
-        self.outside += sorted(found, key=lambda each: -each.rows)
+        self.unseen += sorted(unseen_columns, key=lambda column: -column.rows)
 
 
 def _distinct(values: pa.Array, chosen: np.ndarray) -> dict[str, None]:
     picked = pc.unique(values.filter(pa.array(chosen)).slice(0, 1000)).slice(0, _EXAMPLES)
-    return {"(missing)" if each is None else str(each): None for each in picked.to_pylist()}
+    return {"(missing)" if value is None else str(value): None for value in picked.to_pylist()}
 
 
 def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
@@ -115,5 +115,27 @@ def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
         "Predicted": f"{model.target.name} ({model.target.task})",
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows; {rows['held_out']} more were held out",
-        "Recalibration": in_words(model.ensemble.recalibration),
+        "Recalibration": describe_recalibration(model.ensemble.recalibration),
     }
+
+
+def describe_recalibration(fitted: Recalibration | None) -> str:
+    """What a recalibration does, for people."""
+    if fitted is None:
+        return "none"
+    if isinstance(fitted, VarianceScaling):
+        return f"variance scaling; held-out rows ask for spreads {fitted.factor:.3g} times as wide"
+    if isinstance(fitted, Temperature):
+        return f"temperature {fitted.temperature:.3g}; above 1 makes probabilities less sure"
+    if isinstance(fitted, Conformal):
+        return f"conformal; intervals hold as often as they say, by {len(fitted.scores)} held-out rows"
+    return "isotonic; predicted levels are replaced by those that held-out rows showed"
+
+
+def scores_listing(evaluation: Evaluation, title: str) -> Listing:
+    """Scores beside those of one network and of a constant, each with its meaning."""
+    rows = [
+        [score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.meaning]
+        for score in evaluation.scores
+    ]
+    return Listing(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])

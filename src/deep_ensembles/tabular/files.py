@@ -1,4 +1,4 @@
-"""One table in one file, in several, or in a folder of parts."""
+"""Tables in files: one file, several, or a folder of parts, text or Parquet; and writing one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,75 @@ from deep_ensembles._arrow import csv, pa, parquet
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import replacing
 from deep_ensembles.columns import TableError
-from deep_ensembles.tabular.formats import ParquetFile, TextFile, open_parquet_file, open_text_file
+from deep_ensembles.tabular.text import TextFile, open_text_file, unique_names
 
 _ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".psv", ".parquet", ".pq")
-_ROWS_AT_ONCE = 1 << 18
 _PACKED = (".gz", ".bz2", ".zst")
+_FORMATS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+_ROWS_AT_ONCE, _PARQUET_BUFFER = 1 << 18, 1 << 20
 
 Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetFile:
+    """One Parquet file; columns keep their types, and dictionaries are written out.
+
+    Arguments:
+        path: where.
+        names: of its columns, made different.
+        n_rows: how many there are.
+        notes: what is worth saying of it.
+    """
+
+    path: Path
+    names: tuple[str, ...]
+    n_rows: int
+    notes: list[str] = field(default_factory=list)
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of some columns; memory holds a few batches, whatever the size of row groups."""
+        places = [self.names.index(name) for name in columns]
+        try:
+            with _opened(self.path) as file:
+                stored = file.schema_arrow.names
+                wanted = [stored[place] for place in places]
+                everything = not wanted or any(stored.count(name) > 1 for name in wanted)
+                for batch in file.iter_batches(batch_rows, columns=None if everything else wanted):
+                    chosen = [
+                        batch.column(place if everything else name) for place, name in zip(places, wanted, strict=True)
+                    ]
+                    yield _named(list(map(_without_dictionary, chosen)), columns, batch.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(f"{self.path} cannot be read ({_line(error)}); is it complete?") from error
+
+
+def open_parquet_file(path: Path) -> ParquetFile:
+    """Look at a Parquet file."""
+    try:
+        with _opened(path) as file:
+            names, notes = unique_names(file.schema_arrow.names)
+            return ParquetFile(path, names, file.metadata.num_rows, [f"{path.name}: {note}" for note in notes])
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{path} is not a whole Parquet file ({_line(error)})") from error
+
+
+def _opened(path: Path) -> parquet.ParquetFile:
+    return parquet.ParquetFile(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
+
+
+def _without_dictionary(values: pa.Array) -> pa.Array:
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+
+
+def _named(columns: list[pa.Array], names: Sequence[str], rows: int) -> pa.RecordBatch:
+    if columns:
+        return pa.RecordBatch.from_arrays(columns, list(names))
+    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +156,7 @@ def together(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _common(fields: Sequence[pa.Field]) -> pa.Field:
     try:
-        return pa.unify_schemas([pa.schema([each]) for each in fields], promote_options="permissive").field(0)
+        return pa.unify_schemas([pa.schema([one]) for one in fields], promote_options="permissive").field(0)
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.field(fields[0].name, pa.string())
 
@@ -103,7 +165,7 @@ def open_table(paths: Source | Iterable[Source]) -> TableFiles:
     """Look at a table: a file, several, or a folder of parts.
 
     Text (CSV and its relatives, packed or not) and Parquet are told apart by what is in them. Separator and encoding of
-    text are found out from its head; all its values are text. Files in a folder are taken in the order of their names.
+    text are inferred from its head; all its values are text. Files in a folder are taken in the order of their names.
 
     Arguments:
         paths: of files or folders.
@@ -116,10 +178,10 @@ def open_table(paths: Source | Iterable[Source]) -> TableFiles:
         [{'pet': 'cat', 'age': '3'}]
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    found = [path for each in given for path in _files(Path(each))]
-    if not found:
+    parts = [part for path in given for part in _files(Path(path))]
+    if not parts:
         raise TableError("a table needs at least one file, got none")
-    files = tuple(_open(path) for path in found)
+    files = tuple(map(_open, parts))
     for file in files[1:]:
         _check_same(files[0], file)
     return TableFiles(files)
@@ -127,7 +189,7 @@ def open_table(paths: Source | Iterable[Source]) -> TableFiles:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        parts = sorted(each for each in path.iterdir() if each.is_file() and _is_part(each.name))
+        parts = sorted(part for part in path.iterdir() if part.is_file() and _is_part(part.name))
         if not parts:
             raise TableError(f"the folder {path} holds no table; parts end in {', '.join(_ENDINGS)}")
         return parts
@@ -157,9 +219,6 @@ def _check_same(first: TextFile | ParquetFile, other: TextFile | ParquetFile) ->
         raise TableError(f"{other.path} has a column `{more[0]}`, which {first.path.name} lacks; parts must be alike")
 
 
-_FORMATS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
-
-
 class TableWriter:
     """Takes record batches, all with the columns of the first, whose types they are brought to."""
 
@@ -174,7 +233,7 @@ class TableWriter:
         if self._writer is None:
             self._writer = self._stack.enter_context(_begin(self._path, batch.schema, self._stack))
             self._schema = batch.schema
-        columns = [_cast(batch.column(each.name), each) for each in self._schema]
+        columns = [_cast(batch.column(wanted.name), wanted) for wanted in self._schema]
         self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
         self.n_rows += batch.num_rows
 

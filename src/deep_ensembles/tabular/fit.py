@@ -1,4 +1,4 @@
-"""A table → a model, with scores of rows that no network has seen."""
+"""A table → a model, recalibrated and scored by rows that no network has seen."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from numpy.typing import NDArray
 from deep_ensembles import recalibration
 from deep_ensembles._arrow import pa
 from deep_ensembles._splits import ComplementaryFolds, regular_parts
-from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import TableError, understand
+from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp
-from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling, choose
+from deep_ensembles.recalibration import Recalibration, choose
 from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
+from deep_ensembles.tabular.data import Log, TableData, read_data, split_rows
+from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
 from deep_ensembles.tabular.model import TableModel
-from deep_ensembles.tabular.settings import Say, TableData, TableSettings, read_data, split_rows
+from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.training import Checkpoint
 
+ENOUGH = 20  # rows to choose a recalibration by
 _FEW = 30
-_SHOWN_COLUMNS = 30
+_PARTS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,53 +48,50 @@ class FittedTable:
 
 
 def fit_table(
-    data: Any, settings: TableSettings, *, say: Say = print, checkpoint: Checkpoint | None = None, verbose: int = 0
+    data: Any, settings: TableSettings, *, log: Log = print, checkpoint: Checkpoint | None = None, verbose: int = 0
 ) -> FittedTable:
     """Learn to predict a column of a table from the others.
 
-    Some rows are held out, by which predictions are judged and recalibrated. Each member holds out a fold of the others, to
+    Some rows are held out, by which predictions are scored and recalibrated. Each member holds out a fold of the others, to
     know when to stop.
 
     Arguments:
         data: a file, several, or a folder of parts: CSV and its relatives, or Parquet.
         settings: see `TableSettings`.
-        say: is told what was understood, found and left out.
+        log: called with lines and listings: what the columns are, what is left out, how rows are used.
         checkpoint: where to keep the state of training.
         verbose: 1 for a progress bar on a terminal.
     """
-    read = read_data(data, settings, say)
+    read = read_data(data, settings, log)
     train_rows, held_rows = split_rows(read, settings)
     check_recalibration(settings.recalibration, bool(read.target.classes), len(held_rows) or len(train_rows))
-    train = read.select(train_rows)
-    schema = understand(
-        train, settings.target, drop=[*settings.drop, *settings.not_inputs], kinds=settings.kinds, decimal=read.decimal
-    )
-    if not schema.columns:
-        raise TableError("no column is left to predict from: " + "; ".join(f"`{a}`: {b}" for a, b in schema.dropped))
-    say(schema.table())
-    say(_used(read, train_rows, held_rows, settings))
-    inputs = schema.encode(train)
-    groups = None if read.groups is None else read.groups[train_rows]
-    ensemble = _trained(inputs, read, train_rows, settings, groups=groups, checkpoint=checkpoint, verbose=verbose)
+    schema = read.schema(settings, train_rows)
+    log(schema.listing())
+    log(_use_of_rows(read, train_rows, held_rows, settings))
+    inputs = schema.encode(read.select(train_rows))
+    ensemble = _trained(inputs, read, train_rows, settings, checkpoint=checkpoint, verbose=verbose)
     rows = held_rows if len(held_rows) else train_rows
     cells = read.select(rows).select(schema.names)
-    judged = ensemble.mixture(schema.encode(cells)) if len(held_rows) else ensemble.out_of_fold(inputs)
+    mixture = ensemble.mixture(schema.encode(cells)) if len(held_rows) else ensemble.out_of_fold(inputs)
     groups = None if read.groups is None else read.groups[rows]
     times = None if read.times is None else read.times[rows]
-    held = HeldOut(judged, read.y[rows], settings.recalibration, groups, times)
+    held = HeldOut(mixture, read.y[rows], settings.recalibration, groups, times)
     recalibrated = dataclasses.replace(ensemble, recalibration=held.fit_all())
     model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
-    evaluation = _judged(held, read.rows[rows], cells, model)
-    say(f"recalibration: {held.in_words(recalibrated.recalibration)}")
+    evaluation = _evaluated(held, read.rows[rows], cells, model)
+    log(f"recalibration: {held.describe(recalibrated.recalibration)}")
     if len(rows) < _FEW:
         without = " and are those without recalibration" if recalibrated.recalibration and len(rows) < ENOUGH else ""
-        say(f"note: {len(rows)} rows are few to judge by; the scores below say little{without}")
-    told = {"held_out_scores": {score.name: score.ensemble for score in evaluation.scores}}
-    told["single_recalibration"] = describe(held.fit_all(single=True) if judged.n_members > 1 else None)
-    return FittedTable(dataclasses.replace(model, facts={**model.facts, **told}), evaluation)
+        log(f"note: {len(rows)} rows are few to judge by; the scores below say little{without}")
+    facts = {
+        **model.facts,
+        "held_out_scores": {score.name: score.ensemble for score in evaluation.scores},
+        "single_recalibration": describe(held.fit_all(single=True) if mixture.n_members > 1 else None),
+    }
+    return FittedTable(dataclasses.replace(model, facts=facts), evaluation)
 
 
-def _used(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> str:
+def _use_of_rows(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> str:
     how = "chosen at random"
     if settings.time is not None:
         how = f"the latest by `{settings.time}`"
@@ -104,61 +102,37 @@ def _used(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], se
     return f"{len(read)} rows are used: {len(train)} to train on, {len(held)} held out for scores and recalibration ({how})"
 
 
-def network_outputs(read: TableData) -> int:
-    """Raw outputs that a network needs."""
-    return len(read.target.classes) or 2
-
-
-def batch_size(n_rows: int, settings: TableSettings) -> int:
-    """Rows per step: so that an epoch of any table takes some hundred steps, but no fewer rows than 32 or more than 512."""
-    wanted = 2 ** int(np.clip(np.round(np.log2(max(1, n_rows) / 100)), 5, 9))
-    return settings.batch_size or wanted
-
-
-def recipe(n_rows: int, settings: TableSettings) -> dict[str, Any]:
-    """The settings of training that `fit` and `compare` share."""
-    return {
-        "max_epochs": settings.max_epochs,
-        "batch_size": batch_size(n_rows, settings),
-        "learning_rate": settings.learning_rate,
-        "patience": settings.patience,
-        "time_limit": settings.time_limit,
-        "random_state": settings.seed,
-    }
-
-
 def _trained(
     inputs: NDArray[np.float32],
     read: TableData,
     rows: NDArray[np.int64],
     settings: TableSettings,
     *,
-    groups: NDArray[np.int64] | None,
     checkpoint: Checkpoint | None,
     verbose: int,
 ) -> Ensemble:
+    groups = None if read.groups is None else read.groups[rows]
     n_folds = min(5, settings.members, len(rows) if groups is None else len(np.unique(groups)))
     if n_folds < 2:
         raise TableError(f"`{settings.group}` has only one group left to train on, and members must hold some out")
     return fit_ensemble(
-        partial(mlp, inputs.shape[1], network_outputs(read), settings.hidden_sizes),
+        partial(mlp, inputs.shape[1], read.n_outputs, settings.hidden_sizes),
         inputs,
         read.y[rows],
         n_members=settings.members,
         sample_weight=None if read.weights is None else read.weights[rows],
-        perturbation=FastGradientSign(settings.epsilon) if settings.epsilon else None,
-        early_stopping=True,
+        perturbation=settings.perturbation,
         folds=ComplementaryFolds(n_folds, groups),
         checkpoint=checkpoint,
         verbose=verbose,
-        **recipe(len(rows), settings),
+        **settings.training(len(rows)),
     )
 
 
-def _judged(held: HeldOut, rows: NDArray[np.int64], cells: pa.Table, model: TableModel) -> Evaluation:
-    """Scores of rows that neither networks nor the recalibration they are judged with have seen."""
+def _evaluated(held: HeldOut, rows: NDArray[np.int64], cells: pa.Table, model: TableModel) -> Evaluation:
+    """Scores of rows that neither the networks nor the recalibration they are scored with have seen."""
     order = np.concatenate(held.parts())
-    shown = cells.take(pa.array(order)).select(cells.column_names[:_SHOWN_COLUMNS])
+    shown = cells.take(pa.array(order)).select(cells.column_names[:SHOWN_COLUMNS])
     return evaluate(
         held.batches(),
         constant=model.constant,
@@ -166,18 +140,9 @@ def _judged(held: HeldOut, rows: NDArray[np.int64], cells: pa.Table, model: Tabl
         columns={"row of the table": rows[order] + 1, **{name: shown[name] for name in shown.column_names}},
         about={
             "Predicted": f"{model.target.name} ({model.target.task})",
-            "Recalibration": held.in_words(model.ensemble.recalibration),
+            "Recalibration": held.describe(model.ensemble.recalibration),
         },
     )
-
-
-def scores_table(evaluation: Evaluation, title: str) -> Listing:
-    """Scores beside those of one network and of a constant, each with its meaning."""
-    rows = [
-        [score.name, *(score.text(each) for each in (score.ensemble, score.single, score.constant)), score.meaning]
-        for score in evaluation.scores
-    ]
-    return Listing(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])
 
 
 def _facts(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> dict[str, Any]:
@@ -192,10 +157,6 @@ def _facts(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], s
         "constant": constant,
         "settings": dataclasses.asdict(settings),
     }
-
-
-ENOUGH = 20
-_PARTS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +198,7 @@ class HeldOut:
         return self.fit(first_member(self.mixture) if single else self.mixture, np.arange(len(self.target)))
 
     def parts(self) -> list[NDArray[np.int64]]:
-        """Parts of the rows, each judged with what others ask for: spread out, or whole groups, or one after the other."""
+        """Parts of the rows, each scored with what others ask for: spread out, or whole groups, or one after the other."""
         n = len(self.target)
         if n < ENOUGH:
             return [np.arange(n)]
@@ -247,37 +208,24 @@ class HeldOut:
         """Each part recalibrated by the others, or where rows are the latest by those before it."""
         parts, single = self.parts(), first_member(self.mixture) if self.mixture.n_members > 1 else None
         for number, part in enumerate(parts):
-            others = parts[:number] if self.times is not None else [each for each in parts if each is not part]
+            others = parts[:number] if self.times is not None else [other for other in parts if other is not part]
             rows = np.concatenate(others) if others else np.empty(0, dtype=np.int64)
-            own = self._put_right(self.mixture, part, rows)
-            alone = None if single is None else self._put_right(single, part, rows)
-            yield Batch(own, torch.from_numpy(self.target[part]), alone)
+            ensemble = self._recalibrate(self.mixture, part, rows)
+            member = None if single is None else self._recalibrate(single, part, rows)
+            yield Batch(ensemble, torch.from_numpy(self.target[part]), member)
 
-    def _put_right(self, mixture: Mixture, part: NDArray[np.int64], by: NDArray[np.int64]) -> Any:
+    def _recalibrate(self, mixture: Mixture, part: NDArray[np.int64], by: NDArray[np.int64]) -> Any:
         fitted = self.fit(mixture, by) if len(by) >= 2 else None
-        own = mixture[torch.from_numpy(part)]
-        return own if fitted is None else fitted(own)
+        prediction = mixture[torch.from_numpy(part)]
+        return prediction if fitted is None else fitted(prediction)
 
-    def in_words(self, fitted: Recalibration | None) -> str:
+    def describe(self, fitted: Recalibration | None) -> str:
         """What a recalibration does, and why there is none."""
         if fitted is None and self.name == "auto" and len(self.target) < ENOUGH:
             return f"none; {len(self.target)} rows are too few to tell"
         if fitted is None:
             return "none, as asked" if self.name == "none" else "none, as held-out rows ask for none"
-        return in_words(fitted)
-
-
-def in_words(fitted: Recalibration | None) -> str:
-    """What a recalibration does, for people."""
-    if fitted is None:
-        return "none"
-    if isinstance(fitted, VarianceScaling):
-        return f"variance scaling; held-out rows ask for spreads {fitted.factor:.3g} times as wide"
-    if isinstance(fitted, Temperature):
-        return f"temperature {fitted.temperature:.3g}; above 1 makes probabilities less sure"
-    if isinstance(fitted, Conformal):
-        return f"conformal; intervals hold as often as they say, by {len(fitted.scores)} held-out rows"
-    return "isotonic; predicted levels are replaced by those that held-out rows showed"
+        return describe_recalibration(fitted)
 
 
 def check_recalibration(name: str, classes: bool, n_rows: int) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,12 +25,11 @@ from deep_ensembles.tabular.files import TableFiles, check_ending, open_table, w
 from deep_ensembles.tabular.model import TableModel
 
 BATCH_ROWS = 65536
-Columns = dict[str, Any]
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class PredictionOptions:
     """What a table of predictions should hold.
 
     Arguments:
@@ -59,6 +58,16 @@ class Asked:
             check_number("abstain_above", self.abstain_above, low=0)
         require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
 
+    @property
+    def tail(self) -> float:
+        """The probability on either side of an interval."""
+        return (1 - self.coverage) / 2
+
+    @property
+    def threshold(self) -> Any:
+        """Of rows to mark for a person: a confidence, or a standard deviation; None where none are marked."""
+        return self.abstain_above if self.abstain_below is None else self.abstain_below
+
 
 @dataclass(frozen=True)
 class Predicted:
@@ -66,19 +75,142 @@ class Predicted:
 
     Arguments:
         rows: how many.
-        abstained: how many are marked for a person; None where that was not asked.
+        abstained: how many are marked for a person; None where that was not options.
         ignored: columns that the model does not know.
-        outside: for columns with values that training did not see, how many rows have one.
+        unseen: for columns with values that training did not see, how many rows have one.
     """
 
     rows: int
     abstained: int | None
     ignored: Sequence[str]
-    outside: Mapping[str, int]
+    unseen: Mapping[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """Predictions for some rows: as members make them, and recalibrated."""
+
+    model: TableModel
+    options: PredictionOptions
+    mixture: Mixture
+    recalibrated: Any
+
+    @property
+    def moments(self) -> Prediction:
+        """The distribution to take moments of: conformal is about intervals, and too rough for them."""
+        return self.mixture if _is_conformal(self.model) else self.recalibrated
+
+    @cached_property
+    def std(self) -> NDArray[np.float64]:
+        return self.moments.stddev.numpy()
+
+    def quantile(self, level: float) -> NDArray[np.float64]:
+        return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64)).numpy()
+
+    @cached_property
+    def probabilities(self) -> NDArray[np.float64]:
+        """`[row, class]`, with sums of 1 to the last digit of double precision."""
+        shares = self.recalibrated.probs.double()
+        return (shares / shares.sum(-1, keepdim=True)).numpy()
+
+    def labels(self) -> pa.Array:
+        return pa.array(list(self.model.target.classes)).take(pa.array(self.probabilities.argmax(1)))
+
+    def label_sets(self) -> pa.Array:
+        conformal: Any = self.model.ensemble.recalibration
+        inside = conformal.prediction_set(self.recalibrated, self.options.coverage).numpy()
+        names = np.array([str(label) for label in self.model.target.classes])
+        return pa.array(["|".join(names[row]) for row in inside])
+
+
+@dataclass(frozen=True)
+class PredictedColumn:
+    """A column that `predict` writes; several, where its name has a part in angle brackets.
+
+    Arguments:
+        name: in the file; `<level>` and `<class>` stand for each of those.
+        meaning: for people, as in docs/tables.md.
+        values: `[row]`, or `[row, level]` or `[row, class]`.
+        wanted: whether a model and options ask for it.
+    """
+
+    name: str
+    meaning: str
+    values: Callable[[_Batch], Any]
+    wanted: Callable[[TableModel, PredictionOptions], bool] | None = None
+
+    def names(self, model: TableModel, options: PredictionOptions) -> list[str]:
+        """The columns of a file, none where they are not wanted."""
+        if self.wanted is not None and not self.wanted(model, options):
+            return []
+        levels = {"<level>": [f"{level:g}" for level in options.quantiles], "<class>": model.target.classes}
+        return next(
+            ([self.name.replace(part, str(each)) for each in every] for part, every in levels.items() if part in self.name),
+            [self.name],
+        )
+
+
+def _is_conformal(model: TableModel, options: PredictionOptions | None = None) -> bool:
+    return isinstance(model.ensemble.recalibration, Conformal)
+
+
+NUMBER_COLUMNS = (
+    PredictedColumn("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean.numpy()),
+    PredictedColumn("std", "its standard deviation", lambda batch: batch.std),
+    PredictedColumn(
+        "aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt().numpy()
+    ),
+    PredictedColumn(
+        "epistemic_std",
+        "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
+        lambda batch: batch.moments.epistemic.sqrt().numpy(),
+    ),
+    PredictedColumn(
+        "lower",
+        "start of the central interval of `--coverage` (0.9)",
+        lambda batch: batch.quantile(batch.options.tail),
+    ),
+    PredictedColumn("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
+    PredictedColumn(
+        "q<level>",
+        "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`",
+        lambda batch: np.stack([batch.quantile(level) for level in batch.options.quantiles], axis=-1),
+        lambda model, options: bool(options.quantiles),
+    ),
+    PredictedColumn(
+        "abstain",
+        "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
+        lambda batch: batch.std > batch.options.threshold,
+        lambda model, options: options.threshold is not None,
+    ),
+)
+CLASS_COLUMNS = (
+    PredictedColumn("label", "the most probable class", _Batch.labels),
+    PredictedColumn("confidence", "its probability", lambda batch: batch.probabilities.max(1)),
+    PredictedColumn("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy().numpy()),
+    PredictedColumn("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement.numpy()),
+    PredictedColumn("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
+    PredictedColumn(
+        "label_set",
+        "with conformal recalibration: the classes that `--coverage` asks for",
+        _Batch.label_sets,
+        _is_conformal,
+    ),
+    PredictedColumn(
+        "abstain",
+        "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
+        lambda batch: batch.probabilities.max(1) < batch.options.threshold,
+        lambda model, options: options.threshold is not None,
+    ),
+)
+
+
+def _columns(model: TableModel) -> tuple[PredictedColumn, ...]:
+    return CLASS_COLUMNS if model.target.classes else NUMBER_COLUMNS
 
 
 def predict_table(
-    model: TableModel, data: Any, out: str | os.PathLike[str], *, workers: int = 1, verbose: int = 0, **asked: Any
+    model: TableModel, data: Any, out: str | os.PathLike[str], *, workers: int = 1, verbose: int = 0, **options: Any
 ) -> Predicted:
     """Predict all rows of a table in order, and write them to a file that takes its place when it is whole.
 
@@ -88,28 +220,27 @@ def predict_table(
         out: a file that ends in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
         workers: threads that predict side by side; worth more than 1 where torch uses one thread each.
         verbose: 1 for a progress bar on a terminal.
-        asked: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`; see `Asked`.
+        options: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`; see `PredictionOptions`.
     """
-    wishes = Asked(**asked)
-    _check_abstention(model, wishes)
+    chosen = PredictionOptions(**options)
+    _check_task(model, chosen)
     check_ending(Path(out))
     files = open_table(data)
-    _check_names(model, files.names, wishes)
-    wanted = list(dict.fromkeys([*model.schema.names, *wishes.keep]))
+    _check_names(model, files.names, chosen)
+    wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
     rows, abstained = 0, 0
-    beyond = np.zeros(len(model.schema.columns), dtype=np.int64)
+    counts = np.zeros(len(model.schema.columns), dtype=np.int64)
     with writing(out) as table, progress("predicting", files.n_rows, "rows", verbose=verbose) as update:
-        for done, unseen in in_order(partial(_predicted, model, wishes), _numbered(files, wanted), workers):
+        for done, unseen in _in_order(partial(_predicted, model, chosen), _numbered(files, wanted), workers):
             if "abstain" in done.schema.names:
                 abstained += pc.sum(done.column("abstain")).as_py() or 0
             table.write(done)
             rows += done.num_rows
-            beyond += unseen
+            counts += unseen
             update(advance=done.num_rows)
-    asked_to = wishes.abstain_below is not None or wishes.abstain_above is not None
-    ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *wishes.keep)]
-    outside = {name: int(count) for name, count in zip(model.schema.names, beyond, strict=True) if count}
-    return Predicted(rows, abstained if asked_to else None, ignored, outside)
+    ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *chosen.keep)]
+    unseen_rows = {name: int(count) for name, count in zip(model.schema.names, counts, strict=True) if count}
+    return Predicted(rows, None if chosen.threshold is None else abstained, ignored, unseen_rows)
 
 
 def _numbered(files: TableFiles, names: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -122,7 +253,7 @@ def _numbered(files: TableFiles, names: Sequence[str]) -> Iterator[tuple[pa.Reco
         yield pa.record_batch({name: pa.array([], pa.string()) for name in names}), 1
 
 
-def in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: int) -> Iterator[Result]:
+def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: int) -> Iterator[Result]:
     """What a function gives for items, in their order; so many are worked on side by side, and few wait."""
     check_integer("workers", workers, low=1)
     waiting: deque[Future[Result]] = deque()
@@ -135,102 +266,48 @@ def in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: i
             while waiting:
                 yield waiting.popleft().result()
         finally:
-            for each in waiting:
-                each.cancel()
+            for future in waiting:
+                future.cancel()
 
 
-def _check_abstention(model: TableModel, asked: Asked) -> None:
-    if model.target.classes and asked.abstain_above is not None:
+def _check_task(model: TableModel, options: PredictionOptions) -> None:
+    if model.target.classes and options.abstain_above is not None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
-    if not model.target.classes and asked.abstain_below is not None:
+    if not model.target.classes and options.abstain_below is not None:
         raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
-    if model.target.classes and asked.quantiles:
+    if model.target.classes and options.quantiles:
         raise TableError("the model predicts classes, which have no quantiles")
 
 
-def _check_names(model: TableModel, names: Sequence[str], asked: Asked) -> None:
+def _check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
     model.schema.check(names)
-    if lacking := [name for name in asked.keep if name not in names]:
+    if lacking := [name for name in options.keep if name not in names]:
         raise TableError(f"the table has no column `{lacking[0]}` to keep; it has {', '.join(names[:20])}")
-    made = column_names(model, asked)
-    if clash := [name for name in asked.keep if name in made]:
+    made = column_names(model, options)
+    if clash := [name for name in options.keep if name in made]:
         raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
 
 
-def column_names(model: TableModel, asked: Asked) -> list[str]:
+def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
     """The columns of predictions, in order."""
-    abstain = ["abstain"] if asked.abstain_below is not None or asked.abstain_above is not None else []
-    if model.target.classes:
-        sets = ["label_set"] if isinstance(model.ensemble.recalibration, Conformal) else []
-        return ["label", "confidence", "entropy", "disagreement", *(f"p_{c}" for c in model.target.classes), *sets, *abstain]
-    quantiles = [_quantile_name(level) for level in asked.quantiles]
-    return ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upper", *quantiles, *abstain]
-
-
-def _quantile_name(level: float) -> str:
-    return f"q{level:g}"
+    return [name for column in _columns(model) for name in column.names(model, options)]
 
 
 def _predicted(
-    model: TableModel, asked: Asked, numbered: tuple[pa.RecordBatch, int]
+    model: TableModel, options: PredictionOptions, numbered: tuple[pa.RecordBatch, int]
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """Predictions for a batch, and for each column of the model how many values training did not see."""
-    batch, first_row = numbered
+    cells, first_row = numbered
+    made = {name: cells.column(name) for name in options.keep}
     with torch.inference_mode():
-        inputs, beyond = model.schema.encode_with_outside(batch, asked.errors, first_row)
-        mixture = model.ensemble.mixture(inputs)
-        fitted = model.ensemble.recalibration
-        prediction = mixture if fitted is None else fitted(mixture)
-        if isinstance(prediction, Mixture) and prediction.is_discrete:
-            columns = _class_columns(model, prediction, asked)
-        else:
-            columns = _number_columns(mixture, prediction, fitted, asked)
-    kept = {name: batch.column(name) for name in asked.keep}
-    found = pa.record_batch({name: _array(each) for name, each in {**kept, **columns}.items()})
-    return found, beyond.sum(0)
-
-
-def _number_columns(mixture: Mixture, prediction: Prediction, fitted: Any, asked: Asked) -> Columns:
-    # Conformal is about intervals: its distribution is too rough for moments.
-    smooth = mixture if isinstance(fitted, Conformal) else prediction
-    tail = (1 - asked.coverage) / 2
-    levels = [tail, 1 - tail, *asked.quantiles]
-    ends = [prediction.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels]
-    columns = {
-        "mean": smooth.mean,
-        "std": smooth.stddev,
-        "aleatoric_std": smooth.aleatoric.sqrt(),
-        "epistemic_std": smooth.epistemic.sqrt(),
-        "lower": ends[0],
-        "upper": ends[1],
-        **{_quantile_name(level): end for level, end in zip(asked.quantiles, ends[2:], strict=True)},
-    }
-    found: Columns = {name: each.numpy() for name, each in columns.items()}
-    if asked.abstain_above is not None:
-        found["abstain"] = found["std"] > asked.abstain_above
-    return found
-
-
-def _class_columns(model: TableModel, mixture: Mixture, asked: Asked) -> Columns:
-    shares = mixture.probs.double()
-    probabilities = (shares / shares.sum(-1, keepdim=True)).numpy()
-    labels = pa.array(list(model.target.classes))
-    best = probabilities.argmax(1)
-    found: Columns = {
-        "label": labels.take(pa.array(best)),
-        "confidence": probabilities[np.arange(len(best)), best],
-        "entropy": mixture.entropy().numpy(),
-        "disagreement": mixture.disagreement.numpy(),
-        **{f"p_{name}": probabilities[:, place] for place, name in enumerate(model.target.classes)},
-    }
-    fitted = model.ensemble.recalibration
-    if isinstance(fitted, Conformal):
-        inside = fitted.prediction_set(mixture, asked.coverage).numpy()
-        names = np.array([str(each) for each in model.target.classes])
-        found["label_set"] = pa.array(["|".join(names[row]) for row in inside])
-    if asked.abstain_below is not None:
-        found["abstain"] = found["confidence"] < asked.abstain_below
-    return found
+        inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
+        mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
+        batch = _Batch(model, options, mixture, mixture if fitted is None else fitted(mixture))
+        for column in _columns(model):
+            if names := column.names(model, options):
+                values = column.values(batch)
+                made |= dict(zip(names, values.T, strict=True)) if "<" in column.name else {column.name: values}
+    return pa.record_batch({name: _array(values) for name, values in made.items()}), unseen.sum(0)
 
 
 def _array(values: NDArray[Any] | pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The column to predict: numbers or classes."""
+"""The column to predict, numbers or classes; and columns that say something of rows: weights, groups, times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deep_ensembles.columns._column import TableError, UnreadableValue, check_re
 from deep_ensembles.columns._parsing import is_date, is_number, is_padded, is_text, nulls, plain, text
 from deep_ensembles.columns.boolean import Boolean
 from deep_ensembles.columns.date import date, date_pattern
-from deep_ensembles.columns.number import READABLE, Number, are_numbers, number, written
+from deep_ensembles.columns.number import READABLE, Number, are_numbers, infer_numbers, number
 
 REGRESSION, CLASSIFICATION = "regression", "classification"
 FEW_CLASSES = 20
@@ -27,7 +27,7 @@ Label = str | bool | int
 
 @dataclass(frozen=True)
 class Target:
-    """The column to predict, as it was understood in training.
+    """The column to predict, as training saw it.
 
     Arguments:
         name: of the column.
@@ -38,7 +38,7 @@ class Target:
         notes: what else is worth saying.
 
     Example:
-        >>> target, codes, kept = understand_target("pet", pa.array(["cat", "dog", None, "dog"]))
+        >>> target, codes, kept = infer_target("pet", pa.array(["cat", "dog", None, "dog"]))
         >>> target.classes, codes.tolist(), kept.tolist()
         (('cat', 'dog'), [0, 1, 1], [True, True, False, True])
     """
@@ -85,10 +85,10 @@ def target_from(data: Mapping[str, Any]) -> Target:
     return Target(**{**data, "classes": tuple(data["classes"]), "notes": tuple(data["notes"])})
 
 
-def understand_target(
+def infer_target(
     name: str, values: pa.Array | pa.ChunkedArray, task: str | None = None, decimal: str = "."
 ) -> tuple[Target, NDArray[np.float64] | NDArray[np.int64], NDArray[np.bool_]]:
-    """Find out whether a column holds numbers or classes.
+    """Infer whether a column holds numbers or classes.
 
     Text and booleans are classes, and so are two different whole numbers, or up to 20 with 10 rows each on average; other
     numbers are numbers.
@@ -100,27 +100,27 @@ def understand_target(
         decimal: the decimal mark of numbers in text where they do not tell, as in 1,234.
 
     Returns:
-        What was understood; the numbers, or codes of classes, of rows that have one; and which rows these are.
+        The target; the numbers, or codes of classes, of rows that have one; and which rows these are.
     """
     require(task in (None, REGRESSION, CLASSIFICATION), "task", f"None, {REGRESSION!r} or {CLASSIFICATION!r}", task)
     values = plain(values)
     if len(values) == 0:
         raise TableError(f"the table has no rows, so that there is no `{name}` to learn")
-    read, mark, complaint = _as_numbers(name, values, decimal)
-    if task == REGRESSION and complaint:
-        raise complaint
+    read, mark, error = _as_numbers(name, values, decimal)
+    if task == REGRESSION and error:
+        raise error
     reason = f"{task}, as asked"
     if task is None:
-        task, reason = _task_of(name, values, read, complaint)
+        task, reason = _task_of(name, values, read, error)
     classes = () if task == REGRESSION else _classes(name, values, read)
     target = Target(name, task, classes, mark, reason)
-    found = target.read(values) if classes else read
-    kept = ~np.isnan(found)
+    y = target.read(values) if classes else read
+    kept = ~np.isnan(y)
     if classes:
-        codes = found[kept].astype(np.int64)
-        return replace(target, notes=(*_left_out(kept), *_lonely(target, codes))), codes, kept
-    _check_varied(name, found[kept])
-    return replace(target, notes=_left_out(kept)), found[kept], kept
+        codes = y[kept].astype(np.int64)
+        return replace(target, notes=(*_left_out(kept), *_single_row_classes(target, codes))), codes, kept
+    _check_varied(name, y[kept])
+    return replace(target, notes=_left_out(kept)), y[kept], kept
 
 
 def _numbers(name: str, decimal: str) -> Number:
@@ -136,22 +136,22 @@ def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.f
     if not is_text(values.type):
         raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
     texts = text(values)
-    read, mark, bad = written(texts, decimal)
+    read, mark, bad = infer_numbers(texts, decimal)
     if not bad.any():
         return read, mark, None
     place = int(np.argmax(bad))
     return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number")
 
 
-def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], complaint: UnreadableValue | None) -> tuple[str, str]:
+def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: UnreadableValue | None) -> tuple[str, str]:
     if pa.types.is_boolean(values.type):
         return CLASSIFICATION, f"`{name}` is true or false: classification"
     texts = text(values) if is_text(values.type) else None
-    if texts is not None and (complaint or is_padded(texts)):
+    if texts is not None and (error or is_padded(texts)):
         different = texts.drop_null().unique()
-        if complaint and np.isnan(read[~nulls(texts)]).mean() <= 1 - READABLE:
+        if error and np.isnan(read[~nulls(texts)]).mean() <= 1 - READABLE:
             raise TableError(
-                f"`{name}` is a number in nearly all rows, but {complaint.value!r} in row {complaint.row}; "
+                f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}; "
                 "correct it, leave it empty, or say that the task is classification"
             )
         if date_pattern(different, READABLE):
@@ -176,15 +176,15 @@ def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[La
     all_numbers = not np.isnan(read[~nulls(texts)]).any() and not is_padded(texts)
     classes: tuple[Label, ...] = tuple(sorted(texts.drop_null().unique().to_pylist()))
     if pa.types.is_boolean(values.type):
-        classes = tuple(each == "true" for each in classes)
+        classes = tuple(name == "true" for name in classes)
     elif len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:
-        classes = tuple(int(each) for each in known)
+        classes = tuple(map(int, known))
     if len(classes) < 2:
         raise TableError(f"`{name}` needs at least two classes, got {', '.join(map(repr, classes)) or 'no value'} only")
     return classes
 
 
-def _lonely(target: Target, codes: NDArray[np.int64]) -> tuple[str, ...]:
+def _single_row_classes(target: Target, codes: NDArray[np.int64]) -> tuple[str, ...]:
     """A note on classes of one row; far too many classes are refused."""
     name, n_classes = target.name, len(target.classes)
     if n_classes > _MOST_CLASSES or n_classes > max(FEW_CLASSES, len(codes) / 2):
@@ -194,8 +194,8 @@ def _lonely(target: Target, codes: NDArray[np.int64]) -> tuple[str, ...]:
 
 
 def _left_out(kept: NDArray[np.bool_]) -> tuple[str, ...]:
-    lost = int((~kept).sum())
-    return (f"{lost} row{'s' * (lost != 1)} without a target {'are' if lost != 1 else 'is'} left out",) if lost else ()
+    n = int((~kept).sum())
+    return (f"{n} row{'s' * (n != 1)} without a target {'are' if n != 1 else 'is'} left out",) if n else ()
 
 
 def read_weights(
@@ -221,7 +221,7 @@ def read_weights(
 
 
 def read_groups(name: str, values: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
-    """Codes of groups from 0 in the order of their first rows; rows without a group are one of their own.
+    """Codes of groups from 0 in the order of their first rows; rows without a group are one together.
 
     Example:
         >>> read_groups("house", pa.array(["b", "a", None, "b"])).tolist()
@@ -254,14 +254,14 @@ def _of_rows(values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None)
     whole = plain(values)
     if rows is None:
         return whole, np.arange(len(whole))
-    counts = np.zeros(len(whole), dtype=bool)
-    counts[rows] = True
-    return pc.if_else(pa.array(counts), whole, pa.scalar(None, whole.type)), rows
+    chosen = np.zeros(len(whole), dtype=bool)
+    chosen[rows] = True
+    return pc.if_else(pa.array(chosen), whole, pa.scalar(None, whole.type)), rows
 
 
 def _complete(name: str, what: str, read: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    own = read[rows]
-    if np.isnan(own).any():
-        row = rows[int(np.argmax(np.isnan(own)))] + 1
+    chosen = read[rows]
+    if np.isnan(chosen).any():
+        row = rows[int(np.argmax(np.isnan(chosen)))] + 1
         raise TableError(f"every row needs a {what}, but `{name}` is missing in row {row}")
-    return own
+    return chosen

@@ -1,20 +1,23 @@
-"""What the first bytes of a text table say: compression, encoding, separator and column names."""
+"""Tables of text: CSV and its relatives. `read_head` looks at the first bytes, `TextFile` reads a block at a time."""
 
 from __future__ import annotations
 
-import csv
+import csv as python_csv
 import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from deep_ensembles._arrow import pa
+from deep_ensembles._arrow import csv, pa, pc
 from deep_ensembles.columns import TableError
 
 _HEAD = 1 << 20
+_BLOCK, _BLOCK_PER_COLUMN = 1 << 23, 1 << 14
+_LARGEST_BLOCK = 1 << 28
+_NUMBER = re.compile(r"^\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*$")
 _ROWS = 100
 _SEPARATORS = (",", ";", "\t", "|")
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -49,7 +52,7 @@ def read_head(path: Path) -> Head:
         if start.startswith(magic):
             raise TableError(f"{path} is {kind}, not a table of text or Parquet; export it as CSV or Parquet")
     compression = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), None)
-    with open_bytes(path, compression) as stream:
+    with _open_bytes(path, compression) as stream:
         try:
             raw = stream.read(_HEAD)
             if b"\n" not in raw and b"\r" not in raw:
@@ -64,13 +67,13 @@ def read_head(path: Path) -> Head:
     if not text.strip(' \t\n,;|"'):
         raise TableError(f"{path} is empty; a table has a line of column names and rows below it")
     text, skipped = _without_blank_lines(text)
-    told = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
-    if told:
+    declared = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
+    if declared:
         text, skipped = text[6:], skipped + 1
     rows_are_whole = len(raw) < _HEAD or raw.endswith(b"\n")
-    separator = told or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
+    separator = declared or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
     header = next(_rows(text, separator, rows_are_whole), ())
-    names = tuple(decode(name.encode("latin-1")) if eight_bit else name for name in header)
+    names = tuple(_decode(name.encode("latin-1")) if eight_bit else name for name in header)
     return Head(compression, encoding, separator, names, skipped)
 
 
@@ -82,7 +85,7 @@ def _without_blank_lines(text: str) -> tuple[str, int]:
     return text, skipped
 
 
-def decode(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     """Text from UTF-8 if it can be, else from Windows-1252, else from Latin-1."""
     for encoding in ("utf-8", "cp1252"):
         with suppress(UnicodeDecodeError):
@@ -90,14 +93,14 @@ def decode(raw: bytes) -> str:
     return raw.decode("latin-1")
 
 
-def open_bytes(path: Path, compression: str | None) -> pa.NativeFile:
+def _open_bytes(path: Path, compression: str | None) -> pa.NativeFile:
     """A file's bytes, unpacked."""
     return pa.input_stream(str(path), compression=compression)
 
 
-def open_text(path: Path, head: Head) -> pa.NativeFile:
+def _open_text(path: Path, head: Head) -> pa.NativeFile:
     """A file's bytes, unpacked and in UTF-8 where its encoding is known for the whole file."""
-    stream = open_bytes(path, head.compression)
+    stream = _open_bytes(path, head.compression)
     return stream if head.encoding == "utf-8" else pa.transcoding_input_stream(stream, head.encoding, "utf-8")
 
 
@@ -114,28 +117,25 @@ def _encoding(path: Path, raw: bytes) -> str:
 
 def _separator(text: str, whole: bool, usual: str) -> str:
     """The one that cuts the first rows into the most equal numbers of values, at least two."""
-    found = []
+    likely = []
     for separator in _SEPARATORS:
         lengths = [len(row) for row, _ in zip(_rows(text, separator, whole), range(_ROWS), strict=False)]
         if lengths and lengths[0] > 1:
             alike = sum(length == lengths[0] for length in lengths) / len(lengths)
-            found.append((alike, separator == usual and alike == 1, lengths[0], separator))
-    return max(found)[3] if found else usual
+            likely.append((alike, separator == usual and alike == 1, lengths[0], separator))
+    return max(likely)[3] if likely else usual
 
 
 def _rows(text: str, separator: str, whole: bool) -> Iterator[list[str]]:
     """Rows that are not blank; the last one only where the text ends with it."""
     rows: list[list[str]] = []
-    with suppress(csv.Error):
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+    with suppress(python_csv.Error):
+        for row in python_csv.reader(io.StringIO(text, newline=""), delimiter=separator):
             if any(row):
                 yield from rows
                 rows = [row]
     if whole:
         yield from rows
-
-
-_NUMBER = re.compile(r"^\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*$")
 
 
 def unique_names(names: Sequence[str | None]) -> tuple[tuple[str, ...], list[str]]:
@@ -169,7 +169,7 @@ def _free(name: str, taken: set[str], number: int = 1) -> str:
     return new
 
 
-def check_header(path: Path, header: Sequence[str]) -> list[str]:
+def _check_header(path: Path, header: Sequence[str]) -> list[str]:
     """Refuse a first line of numbers, which is no header unless it counts columns; doubt one that is mostly numbers."""
     cells = [cell.strip() for cell in header if cell.strip()]
     numbers = [cell for cell in cells if _NUMBER.match(cell)]
@@ -188,3 +188,108 @@ def _counts(numbers: Sequence[str]) -> bool:
     if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
         return numbers in (["0"], ["1"])
     return all(int(after) - int(before) == 1 for before, after in pairwise(numbers))
+
+
+@dataclass(frozen=True, eq=False)
+class TextFile:
+    """One file of text; every value is read as text, not trimmed.
+
+    Arguments:
+        path: where.
+        head: how it is written.
+        names: of its columns, made different.
+        notes: what is worth saying of it.
+        n_rows: not known without reading.
+    """
+
+    path: Path
+    head: Head
+    names: tuple[str, ...]
+    notes: list[str] = field(default_factory=list)
+    n_rows: int | None = None
+
+    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of some columns."""
+        try:
+            for batch in self._blocks(columns):
+                for start in range(0, batch.num_rows, batch_rows):
+                    yield batch.slice(start, batch_rows)
+        except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
+            raise _uneven(self, str(error)) from error
+        except UnicodeError as error:
+            raise TableError(f"{self.path} is not whole {self.head.encoding.upper()} text ({error})") from error
+        except OSError as error:
+            raise TableError(f"{self.path} cannot be read to its end ({error}); is it complete?") from error
+
+    def _blocks(self, columns: Sequence[str], size: int = 0, done: int = 0, raw: bool = False) -> Iterator[pa.RecordBatch]:
+        """Batches after the rows done; where larger blocks or bytes turn out to be needed, the rest is read so."""
+        size = size or max(_BLOCK, _BLOCK_PER_COLUMN * len(self.names))
+        try:
+            for batch in _skipping(self._reader(columns, size, raw), done):
+                yield self._decoded(batch) if raw else batch
+                done += batch.num_rows
+        except pa.ArrowInvalid as error:
+            if "straddling" in str(error) and size < _LARGEST_BLOCK:
+                yield from self._blocks(columns, min(8 * size, _LARGEST_BLOCK), done, raw)
+            elif "UTF8" in str(error) and not raw:
+                yield from self._blocks(columns, size, done, raw=True)
+            else:
+                raise
+
+    def _reader(self, columns: Sequence[str], block: int, raw: bool) -> Iterator[pa.RecordBatch]:
+        kind = pa.binary() if raw else pa.string()
+        with _open_text(self.path, self.head) as stream:
+            yield from csv.open_csv(
+                stream,
+                csv.ReadOptions(
+                    column_names=list(self.names), block_size=block, skip_rows=self.head.skipped, skip_rows_after_names=1
+                ),
+                csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True),
+                csv.ConvertOptions(column_types=dict.fromkeys(self.names, kind), include_columns=list(columns)),
+            )
+
+    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
+
+    def _text(self, values: pa.Array) -> pa.Array:
+        """Values that are not UTF-8 are Windows-1252, and where they can't be, Latin-1."""
+        try:
+            return values.cast(pa.string())
+        except pa.ArrowInvalid:
+            note = f"{self.path.name}: values that are not UTF-8 are read as Windows-1252"
+            if note not in self.notes:
+                self.notes.append(note)
+            levels = values.dictionary_encode()
+            texts = pa.array([_decode(raw) for raw in levels.dictionary.to_pylist()], pa.string())
+            return pc.take(texts, levels.indices)
+
+
+def open_text_file(path: Path) -> TextFile:
+    """Look at a file of text."""
+    head = read_head(path)
+    names, notes = unique_names(head.header)
+    return TextFile(path, head, names, [*(f"{path.name}: {note}" for note in notes), *_check_header(path, head.header)])
+
+
+def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        skipped = min(rows, batch.num_rows)
+        rows -= skipped
+        if batch.num_rows > skipped or not skipped:
+            yield batch.slice(skipped)
+
+
+def _uneven(file: TextFile, reason: str) -> TableError:
+    """The first line whose number of values is not that of the names."""
+    wanted = len(file.names)
+    with _open_text(file.path, file.head) as stream:
+        lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
+        rows = python_csv.reader(lines, delimiter=file.head.separator)
+        with suppress(python_csv.Error):
+            for row in rows:
+                if row and len(row) != wanted and rows.line_num > file.head.skipped:
+                    cure = f"quote values that contain {file.head.separator!r}, or mend the line"
+                    there = f"{file.path}, line {rows.line_num}"
+                    return TableError(f"{there}: {len(row)} value{'s' * (len(row) != 1)} for {wanted} columns; {cure}")
+    first = reason.splitlines()[0][:200]
+    return TableError(f"{file.path} cannot be read as a table ({first}); is a quotation mark left open?")

@@ -1,4 +1,4 @@
-"""A table as it was understood in training, and its rows as inputs of a network."""
+"""Which kind each column of a table is, and the schema that turns rows into inputs of a network."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles._terminal import Listing
+from deep_ensembles.columns import _parsing as parsing
 from deep_ensembles.columns._column import Column, TableError
-from deep_ensembles.columns._parsing import (
-    flags,
-    floats,
-    is_date,
-    is_number,
-    is_padded,
-    is_text,
-    nulls,
-    plain,
-    plain_numbers,
-)
-from deep_ensembles.columns._parsing import text as trimmed_text
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import Date, date, date_pattern
-from deep_ensembles.columns.number import READABLE, Number, number, written
+from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number
 from deep_ensembles.columns.text import Text, text
 
-_SHOWN = 50
+KINDS: dict[str, type[Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
+FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean, category, date, number, text)}
+DROP = "drop"
+_IDENTIFIER = re.compile(
+    r"(?i)(^|[_ .-])(id|ids|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
+)
+_CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
+_FRAME_INDEX = re.compile(r"__index_level_\d+__")
+_FEW_ROWS = 10
+_MANY_LEVELS = 1000
+_MOST_SHOWN = 50
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Schema:
         dropped: names of columns that were left out, each with the reason.
 
     Example:
-        >>> schema = understand(pa.table({"size": [1.0, 2.0, 4.0], "unit": ["m", "m", "m"]}))
+        >>> schema = infer_schema(pa.table({"size": [1.0, 2.0, 4.0], "unit": ["m", "m", "m"]}))
         >>> schema.input_names, schema.dropped
         (('size',), (('unit', "all its values are 'm'"),))
         >>> schema.encode(pa.table({"size": ["2", ""]})).tolist()
@@ -74,8 +73,8 @@ class Schema:
 
     def check(self, names: Iterable[str]) -> None:
         """Raise unless all columns are among the names."""
-        found = set(names)
-        if lacking := [name for name in self.names if name not in found]:
+        given = set(names)
+        if lacking := [name for name in self.names if name not in given]:
             more = f" and {len(lacking) - 20} more" if lacking[20:] else ""
             shown = f"{'s' * (len(lacking) > 1)} {', '.join(f'`{name}`' for name in lacking[:20])}{more}"
             raise TableError(f"the table lacks the column{shown}, which the model was trained with")
@@ -91,12 +90,12 @@ class Schema:
         Shape:
             `[row, input]`
         """
-        return self.encode_with_outside(rows, errors, first_row)[0]
+        return self.encode_with_unseen(rows, errors, first_row)[0]
 
-    def encode_with_outside(
+    def encode_with_unseen(
         self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Inputs of rows, and which values lie outside what training saw; arguments as for `encode`.
+        """Inputs of rows, and which values training did not see; arguments as for `encode`.
 
         Shape:
             `[row, input]` and `[row, column]`
@@ -104,16 +103,16 @@ class Schema:
         self.check(rows.schema.names)
         places = [0, *accumulate(column.width for column in self.columns)]
         inputs = np.empty((rows.num_rows, places[-1]), np.float32)
-        beyond = np.empty((rows.num_rows, len(self.columns)), bool)
+        unseen = np.empty((rows.num_rows, len(self.columns)), bool)
         for index, column in enumerate(self.columns):
             read = column.read(rows.column(column.name), errors, first_row)
             inputs[:, places[index] : places[index + 1]] = column.inputs(read)
-            beyond[:, index] = column.beyond(read)
-        return inputs, beyond
+            unseen[:, index] = column.unseen(read)
+        return inputs, unseen
 
-    def table(self) -> Listing:
-        """What was understood of each column, to print."""
-        kept = _shown([[column.name, column.in_words()] for column in self.columns])
+    def listing(self) -> Listing:
+        """Each column with what it is taken for, to print."""
+        kept = _shown([[column.name, column.summary()] for column in self.columns])
         left_out = _shown([[name, f"left out: {reason}"] for name, reason in self.dropped])
         note = f"{len(self.columns)} columns make {len(self.input_names)} inputs"
         note += f"; left out: {len(self.dropped)}" if self.dropped else ""
@@ -125,16 +124,16 @@ class Schema:
 
 
 def _shown(lines: list[list[str]]) -> list[list[str]]:
-    return [*lines[:_SHOWN], ["…", f"{len(lines) - _SHOWN} more"]] if len(lines) > _SHOWN + 1 else lines
+    return [*lines[:_MOST_SHOWN], ["…", f"{len(lines) - _MOST_SHOWN} more"]] if len(lines) > _MOST_SHOWN + 1 else lines
 
 
 def schema_from(data: Mapping[str, Any]) -> Schema:
     """The schema that `Schema.data` described."""
     dropped = tuple((name, reason) for name, reason in data["dropped"])
-    return Schema(tuple(column_from(each) for each in data["columns"]), dropped)
+    return Schema(tuple(map(column_from, data["columns"])), dropped)
 
 
-def understand(
+def infer_schema(
     table: pa.Table,
     target: str | None = None,
     *,
@@ -142,7 +141,7 @@ def understand(
     kinds: Mapping[str, str] | None = None,
     decimal: str = ".",
 ) -> Schema:
-    """Find out what the columns of a table are.
+    """Infer what the columns of a table are from their values.
 
     Arguments:
         table: the training rows.
@@ -152,49 +151,39 @@ def understand(
         decimal: the decimal mark of numbers in text where their column does not tell, as in 1,234.
 
     Example:
-        >>> print(understand(pa.table({"age": ["7", "9"], "pet": ["cat", "dog"]}), "pet").columns[0].in_words())
+        >>> print(infer_schema(pa.table({"age": ["7", "9"], "pet": ["cat", "dog"]}), "pet").columns[0].summary())
         number, 7 to 9
     """
     kinds = kinds or {}
-    _check_asked(table.column_names, target, drop, kinds)
+    _check_arguments(table.column_names, target, drop, kinds)
     names = [name for name in table.column_names if name != target]
 
-    def fitted(name: str) -> Column | str:
+    def fit_or_reason(name: str) -> Column | str:
         if name in drop:
             return "as asked"
-        values = plain(table[name])
-        kind, reason, values = (kinds[name], "as asked", values) if name in kinds else judged(name, values, decimal)
+        values = parsing.plain(table[name])
+        kind, reason, values = (kinds[name], "as asked", values) if name in kinds else _infer_kind(name, values, decimal)
         if kind == DROP:
             return reason
         return number(name, values, decimal) if kind == "number" else FITS[kind](name, values)
 
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(names, pool.map(fitted, names), strict=True))
-    columns = tuple(each for each in found.values() if isinstance(each, Column))
-    dropped = tuple((name, each) for name, each in found.items() if isinstance(each, str))
+        results = dict(zip(names, pool.map(fit_or_reason, names), strict=True))
+    columns = tuple(column for column in results.values() if isinstance(column, Column))
+    dropped = tuple((name, reason) for name, reason in results.items() if isinstance(reason, str))
     if not columns:
         reasons = "; ".join(f"`{name}`: {reason}" for name, reason in dropped[:5])
         raise TableError(f"no column is left to learn from ({reasons or 'the table has no other'})")
     return Schema(columns, dropped)
 
 
-def _check_asked(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
-    asked = [*drop, *kinds] if target is None else [target, *drop, *kinds]
-    if unknown := [name for name in asked if name not in set(names)]:
+def _check_arguments(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
+    named = [*drop, *kinds] if target is None else [target, *drop, *kinds]
+    if unknown := [name for name in named if name not in set(names)]:
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise TableError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}; it has {shown}")
     for name, kind in kinds.items():
         require(kind in (*FITS, DROP), f"kinds[{name!r}]", f"one of {', '.join((*sorted(FITS), DROP))}", kind)
-
-
-DROP = "drop"
-_IDENTIFIER = re.compile(
-    r"(?i)(^|[_ .-])(id|ids|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
-)
-_CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
-_FRAME_INDEX = re.compile(r"__index_level_\d+__")
-_FEW_ROWS = 10
-_MANY_LEVELS = 1000
 
 
 def kind_of(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> tuple[str, str]:
@@ -209,31 +198,31 @@ def kind_of(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -
         >>> kind_of("x", pa.array(["1", "2.5"])), kind_of("x", pa.array([7, 7]))
         (('number', ''), ('drop', 'all its values are 7'))
     """
-    return judged(name, plain(values), decimal)[:2]
+    return _infer_kind(name, parsing.plain(values), decimal)[:2]
 
 
-def judged(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa.Array]:
-    """As `kind_of`, and the values: as numbers, if it was found on the way that all are plainly written ones."""
+def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa.Array]:
+    """As `kind_of`, and the values: as numbers where all of them are, so that text is parsed once."""
     kind = values.type
     if _FRAME_INDEX.fullmatch(name):
         return DROP, "it is the index of a data frame", values
     if values.null_count == len(values):
         return DROP, "it has no values", values
-    if is_text(kind):
-        quick = plain_numbers(values)
-        if quick is not None and not is_padded(values) and not _are_flags(quick):
+    if parsing.is_text(kind):
+        quick = parsing.plain_numbers(values)
+        if quick is not None and not parsing.is_padded(values) and not _are_flags(quick):
             return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
         return *_kind_of_text(name, values, decimal), values
-    if is_number(kind):
-        return *_kind_of_numbers(name, floats(values)), values
-    if not (pa.types.is_boolean(kind) or is_date(kind)):
+    if parsing.is_number(kind):
+        return *_kind_of_numbers(name, parsing.floats(values)), values
+    if not (pa.types.is_boolean(kind) or parsing.is_date(kind)):
         return DROP, f"values of type {kind} cannot be inputs", values
     if not values.null_count and len(values.unique()) == 1:
         return DROP, f"all its values are {values[0].as_py()}", values
-    return ("date" if is_date(kind) else "boolean"), "", values
+    return ("date" if parsing.is_date(kind) else "boolean"), "", values
 
 
-def is_identifier(name: str, read: NDArray[np.float64]) -> bool:
+def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
     """Whether a column is called an id and holds whole numbers that are all different."""
     if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or len(read) < _FEW_ROWS or np.isnan(read).any():
         return False
@@ -247,7 +236,7 @@ def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
     low, high = known.min(), known.max()
     if low == high and len(known) == len(read):
         return DROP, f"all its values are {low:g}"
-    if is_identifier(name, read):
+    if _is_identifier(name, read):
         return DROP, "it numbers the rows: all its values are different"
     return "number", ""
 
@@ -255,21 +244,21 @@ def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
 def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
     """Goes by the different texts, which are often few, and how many rows each has."""
     counted = values.value_counts()
-    texts, counts = trimmed_text(counted.field("values")), counted.field("counts").to_numpy(zero_copy_only=False)
-    lost = nulls(texts)
-    levels, counts = texts.filter(pa.array(~lost)), counts[~lost]
+    texts, counts = parsing.text(counted.field("values")), counted.field("counts").to_numpy(zero_copy_only=False)
+    missing = parsing.nulls(texts)
+    levels, counts = texts.filter(pa.array(~missing)), counts[~missing]
     if not len(levels):
         return DROP, "it has no values"
-    read, _, bad = written(levels, decimal)
+    read, _, bad = infer_numbers(levels, decimal)
     rows = int(counts.sum())
-    if counts[bad].sum() <= (1 - READABLE) * rows and not is_padded(levels):
+    if counts[bad].sum() <= (1 - READABLE) * rows and not parsing.is_padded(levels):
         if len(levels) == 2 and are_booleans(levels.to_pylist()):
             return "boolean", ""
-        once = bool((counts == 1).all()) and not lost.any()
-        return _kind_of_numbers(name, read if once else np.append(np.repeat(read, 2), np.nan if lost.any() else read[:0]))
+        once = bool((counts == 1).all()) and not missing.any()
+        return _kind_of_numbers(name, read if once else np.append(np.repeat(read, 2), np.nan if missing.any() else read[:0]))
     different = levels.unique()
     if len(different) == 1:
-        return ("category", "") if lost.any() else (DROP, f"all its values are {different[0].as_py()!r}")
+        return ("category", "") if missing.any() else (DROP, f"all its values are {different[0].as_py()!r}")
     if len(different) <= 4 and are_booleans(different.to_pylist()):
         return "boolean", ""
     return ("date", "") if date_pattern(different, READABLE) else _kind_of_words(different, rows)
@@ -281,17 +270,13 @@ def _are_flags(read: NDArray[np.float64]) -> bool:
 
 
 def _kind_of_words(levels: pa.Array, rows: int) -> tuple[str, str]:
-    wordy = flags(pc.match_substring_regex(levels, r"\pL\pM*[\pP]*\s+[\pP]*\pL")).mean() > 0.5
+    wordy = parsing.flags(pc.match_substring_regex(levels, r"\pL\pM*[\pP]*\s+[\pP]*\pL")).mean() > 0.5
     nearly_all_differ = rows >= _FEW_ROWS and len(levels) >= 0.9 * rows
     if nearly_all_differ and not wordy:
         return DROP, "it names the rows: nearly all its values are different"
     if nearly_all_differ or (wordy and len(levels) > max(MOST_LEVELS, rows / 10)) or len(levels) > _MANY_LEVELS:
         return "text", ""
     return "category", ""
-
-
-KINDS: dict[str, type[Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
-FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean, category, date, number, text)}
 
 
 def column_data(column: Column) -> dict[str, Any]:
@@ -301,9 +286,9 @@ def column_data(column: Column) -> dict[str, Any]:
         >>> column_data(Boolean("paid", (False, True)))
         {'kind': 'boolean', 'name': 'paid', 'seen': [False, True], 'missing': 0, 'marked': False}
     """
-    fields = {each.name: getattr(column, each.name) for each in dataclasses.fields(column)}  # type: ignore[arg-type]
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    return {"kind": type(column).__name__.lower(), **plain}
+    fields = {field.name: getattr(column, field.name) for field in dataclasses.fields(column)}  # type: ignore[arg-type]
+    data = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+    return {"kind": type(column).__name__.lower(), **data}
 
 
 def column_from(data: Mapping[str, Any]) -> Column:
