@@ -194,7 +194,7 @@ class _Session:
     def _noise(self, runs: Sequence[int], window: Members) -> Callable[[int], list[list[int]]]:
         """Seeds by step, three per run: dropout for x, dropout for x′, the perturbation."""
         silent = [[0] * len(runs)] * 3
-        if not window.traits.noisy and not self.algorithm.noisy:
+        if not window.traits.needs_seeds and not self.algorithm.noisy:
             return lambda step: silent
         streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.standing.epoch[r])) for r in runs]
         steps = [len(cut(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]

@@ -55,8 +55,8 @@ class Algorithm:
             scale: the range of each input dimension by run, for the perturbation.
             seeds: three per run: dropout for x, dropout for x′, the perturbation.
         """
-        alone = members.alone()
-        if len(alone) > 1:
+        units = members.training_units()
+        if len(units) > 1:
             return torch.cat([
                 self.gradient(
                     member,
@@ -66,7 +66,7 @@ class Algorithm:
                     None if scale is None else scale[m : m + 1],
                     [own[m : m + 1] for own in seeds],
                 )
-                for m, member in enumerate(alone)
+                for m, member in enumerate(units)
             ])  # fmt: skip
         loss = _Loss(self.criterion, members, targets, coefficient, seeds[0])
         perturb = self.perturbation
