@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deep_ensembles._random import seeded
 from deep_ensembles.members import Factory, Members, assemble
 from deep_ensembles.training.batches import Feed, feed_of
 from deep_ensembles.training.data import InMemory, Rows, Survey, survey
+from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe
 from deep_ensembles.training.runs import Run
 from deep_ensembles.training.standardization import Standardization
@@ -117,7 +119,7 @@ def _row_key(rows: np.ndarray) -> bytes:
 
 
 def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm: Algorithm, greatest_class: float) -> None:
-    """Better said now than within the first step."""
+    """Errors are clearer now than within the first step."""
     inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
     try:
         raw = members(inputs.expand(len(members), *inputs.shape))
@@ -133,3 +135,24 @@ def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm:
     except RuntimeError as error:
         raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {algorithm.criterion.head} and targets of shape "
                          f"{list(targets.shape[1:])} ({str(error).splitlines()[0]})") from error  # fmt: skip
+    if algorithm.criterion.uses_autograd and not _is_scored_alone(algorithm.criterion, raw[:1], targets):
+        raise ValueError("`scoring_rule` and `head` must treat every member by itself, got another loss for a member among "
+                         "others than alone; take no mean or count over the first axis, which is members")  # fmt: skip
+
+
+def _is_scored_alone(criterion: Criterion, raw: Tensor, targets: Tensor) -> bool:
+    """Whether a member's losses are the same between two others, made up to differ from it, and by itself."""
+    raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+    before, after = torch.randn(2, *raw.shape, generator=torch.Generator().manual_seed(0)).to(raw)
+
+    def losses(*members: Tensor, seed: int = 0) -> Tensor:
+        with seeded(seed, raw.device):
+            return criterion.losses(torch.cat(members), targets.expand(len(members), *targets.shape))
+
+    try:
+        among, again = (losses(before, raw, after, seed=seed) for seed in (0, 1))
+    except RuntimeError:  # the rule holds a tensor with one row per member
+        return False
+    if not torch.allclose(among, again, equal_nan=True):
+        return True  # the rule draws random numbers, so that nothing can be compared
+    return torch.allclose(among[1:2], losses(raw), rtol=1e-4, atol=1e-5, equal_nan=True)
