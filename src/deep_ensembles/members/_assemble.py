@@ -21,8 +21,8 @@ from deep_ensembles.members._base import (
     trainable,
     untrained,
 )
-from deep_ensembles.members.looped import Looped, channels_last
 from deep_ensembles.members._noise import MemberNoise
+from deep_ensembles.members.looped import Looped, channels_last
 from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked
 
