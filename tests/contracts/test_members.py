@@ -225,6 +225,33 @@ def test_networks_with_computed_tensors_are_copied() -> None:
     torch.testing.assert_close(looped(rows().expand(3, -1, -1)), expected)
 
 
+class Remembering(nn.Module):
+    """Keeps what it computed, graph and all, and a function of its settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.out, self.settings = perceptron(), nn.Linear(6, 2), {"slope": 2.0}
+        settings, one = self.settings, torch.ones(())
+        self.features: dict[str, list[Tensor]] = {}
+        self.activation = lambda x: x * settings["slope"] * one
+        self.body.register_forward_hook(self.remember)
+
+    def remember(self, module: nn.Module, args: Any, features: Tensor) -> None:
+        self.features["last"] = [features]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.body(x)
+        return self.activation(self.out(self.features["last"][0]))
+
+
+def test_networks_that_remember_what_they_computed_are_copied() -> None:
+    settings = {"n_members": 2, "max_epochs": 2, "random_state": 0, "members": Looped}
+    ensemble = fit_ensemble(Remembering, rows(40), rows(40)[:, 0], **settings)
+    step(ensemble.members)
+    assert ensemble.members.modules[0].features["last"][0].grad_fn is not None  # type: ignore[union-attr,index]
+    torch.testing.assert_close(ensemble.subset(2)(rows()).mean, ensemble(rows()).mean)
+
+
 class Locked(nn.Linear):
     def __deepcopy__(self, memo: object) -> nn.Module:
         raise TypeError("cannot pickle a lock\nof this kind")

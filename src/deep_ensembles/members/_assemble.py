@@ -11,16 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members._base import (
-    Members,
-    check_same_shapes,
-    copy_module,
-    eval_mode,
-    parts_in_eval,
-    train_mode,
-    trainable,
-    untrained,
-)
+from deep_ensembles.members._base import Members, copy_module, parts_in_eval, train_mode, trainable, untrained
 from deep_ensembles.members._noise import MemberNoise
 from deep_ensembles.members.looped import Looped, channels_last
 from deep_ensembles.members.plain import Plain, is_plain
@@ -103,7 +94,7 @@ def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Mod
             raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
         known.add(built)
         modules.append(_initialised(copy_module(built), seed, example))
-    check_same_shapes(modules)
+    _check_same_shapes(modules)
     return modules
 
 
@@ -112,10 +103,20 @@ def _initialised(module: nn.Module, seed: int, example: Tensor) -> nn.Module:
     in_eval = parts_in_eval(module)
     if any(nn.parameter.is_lazy(p) for p in (*module.parameters(), *module.buffers())):
         with seeded(torch_seed(seed, Purpose.INITIALISATION, 1)), torch.no_grad():
-            eval_mode(module)(example.cpu().to(next(module.parameters()).dtype))
+            module.eval()
+            module(example.cpu().to(next(module.parameters()).dtype))
     if next(module.parameters(), example).device != example.device:
         module.to(example.device)
     return train_mode(module, in_eval)
+
+
+def _check_same_shapes(modules: Sequence[nn.Module]) -> None:
+    """Networks must have the same tensors, some of them to train."""
+    shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
+    if any(other != shapes[0] for other in shapes):
+        raise ValueError("the network factory must build the same architecture each time, got different shapes")
+    if not trainable(modules[0]):
+        raise ValueError("the network must have parameters to train, got none")
 
 
 def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -> tuple[str | None, bool]:
@@ -171,9 +172,9 @@ def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
         module = copy_module(module)
         with seeded(0), torch.enable_grad():
             module(channels_last(example)).sum().backward()
+        module.eval()  # in training mode, norms over few rows blow up the rounding
         with torch.no_grad():
-            # Not in training mode, where norms over few rows blow up the rounding.
-            first, last = (eval_mode(module)(images) for images in (example, channels_last(example)))
+            first, last = (module(images) for images in (example, channels_last(example)))
     except Exception:  # whatever is wrong with the network itself is an error where it is first used
         return False
     return torch.allclose(first, last, rtol=1e-3, atol=1e-4, equal_nan=True)

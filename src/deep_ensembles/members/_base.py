@@ -7,7 +7,7 @@ import dataclasses
 import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -167,21 +167,29 @@ class Members(ABC):
 
 def copy_module(module: nn.Module) -> nn.Module:
     """A network that shares nothing with this one; weights that are tied inside of it stay tied."""
-    tensors = [tensor for tensor in module.buffers() if not is_lazy(tensor)]  # views would be copied with all they show
-    computed = (value for part in module.modules() for value in vars(part).values() if isinstance(value, Tensor))
-    tensors += [tensor for tensor in computed if not tensor.is_leaf]
-    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in tensors}
-    name = type(module).__name__
+    held = [tensor for part in module.modules() for tensor in _tensors(vars(part)) if not isinstance(tensor, nn.Parameter)]
+    # `deepcopy` would take the whole of what a view shows a part of, and refuses tensors with a graph.
+    loose = [tensor for tensor in held if not is_lazy(tensor) and not (tensor.is_leaf and tensor.requires_grad)]
+    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in loose}
+    parts = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
+    if any(id(value) in parts for part in module.modules() for value in _enclosed(part)):
+        raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied (a hook or other function in it "
+                        "refers to a part of it); use a method of the module instead")  # fmt: skip
     try:
-        copied = copy.deepcopy(module, memo)
+        return copy.deepcopy(module, memo)
     except Exception as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
-        raise TypeError(f"{name} cannot be copied ({reason}), and members must share nothing; "
-                        "keep what cannot be copied out of the module, or give it a `__deepcopy__`") from error  # fmt: skip
-    if any(id(value) in memo for part in module.modules() for value in _enclosed(part)):
-        raise TypeError(f"{name} cannot be copied (a hook or another function in it refers to a part of it), and members "
-                        "must share nothing; use a method of the module instead")  # fmt: skip
-    return copied
+        problem = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied ({problem}); "
+                        "keep what is no part of the network out of it, or give it a `__deepcopy__`") from error  # fmt: skip
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value, be it in dictionaries and lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item)
 
 
 def _enclosed(part: nn.Module) -> list[Any]:
@@ -224,15 +232,6 @@ def untrained(module: nn.Module) -> dict[str, Tensor]:
     """The tensors of a network that gradient descent leaves alone: buffers and frozen parameters."""
     frozen = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
     return frozen | {name: buffer.detach() for name, buffer in module.named_buffers()}
-
-
-def check_same_shapes(modules: Sequence[nn.Module]) -> None:
-    """Networks must have the same tensors, some of them to train."""
-    shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
-    if any(other != shapes[0] for other in shapes):
-        raise ValueError("the network factory must build the same architecture each time, got different shapes")
-    if not trainable(modules[0]):
-        raise ValueError("the network must have parameters to train, got none")
 
 
 def stacked_state(modules: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

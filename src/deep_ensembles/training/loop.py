@@ -104,7 +104,7 @@ class _Session:
         device = stack.members.device
         # On a CPU, a stack that outgrows the cache is trained part by part; a GPU is given all it can take.
         size = stack.members.parameters.flat.numel() // max(1, len(stack.members))
-        self._max_stacked_runs = max(1, _CACHED_PARAMETERS // max(1, size)) if device.type == "cpu" else len(self.runs)
+        self._max_runs = max(1, _CACHED_PARAMETERS // max(1, size)) if device.type == "cpu" else len(self.runs)
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
         self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
@@ -120,9 +120,7 @@ class _Session:
         """One pass of every active run over its rows, and what is due at the end of an epoch."""
         orders = [self._order(r) for r in self.active]
         skip = self.position
-        for segment in split_segments(
-            segments([len(order) for order in orders], self.recipe.batch_size), self._max_stacked_runs
-        ):
+        for segment in split_segments(segments([len(order) for order in orders], self.recipe.batch_size), self._max_runs):
             parts = self.prepared.loader.group_steps(segment.stop - segment.start, segment.sizes)
             if skip >= len(parts):
                 skip -= len(parts)
@@ -234,11 +232,11 @@ class _Session:
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
         members = self.stack.members
-        sound = members.parameters.finite().numpy()
+        finite = members.parameters.finite().numpy()
         for tensor in (members(self._probe), *members.buffers.values()):
             if not bool(tensor.sum().isfinite()):
-                sound &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
-        return sound
+                finite &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
+        return finite
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
