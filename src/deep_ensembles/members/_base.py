@@ -173,7 +173,7 @@ def copy_module(module: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in loose}
     parts = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
     if any(id(value) in parts for part in module.modules() for value in _enclosed(part)):
-        raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied (a hook or other function in it "
+        raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied (a hook or function in it "
                         "refers to a part of it); use a method of the module instead")  # fmt: skip
     try:
         return copy.deepcopy(module, memo)
