@@ -25,7 +25,7 @@ from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.scoring import beta_nll
 from deep_ensembles.settings import NotSaved, describe, known_objects, restore
-from deep_ensembles.training.batches import alike, cut, segments
+from deep_ensembles.training.batches import batch_sizes, equal_ranges, segments
 from deep_ensembles.training.checkpoint import Checkpoint
 from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine
 from deep_ensembles.training.standardization import Moments, Standardization
@@ -133,7 +133,7 @@ class TestSegments:
     @example(n=2, size=1)
     @given(n=st.integers(1, 400), size=st.integers(1, 120))
     def test_cut(self, n, size):
-        sizes = cut(n, size)
+        sizes = batch_sizes(n, size)
         assert sum(sizes) == n
         assert all(each == size for each in sizes[:-1])
         assert 1 <= sizes[-1] <= size + 1
@@ -148,21 +148,21 @@ class TestSegments:
         for segment in segments(counts, batch_size):
             assert segment.start < segment.stop
             for run in range(segment.start, segment.stop):
-                assert segment.column == sum(taken[run])
-                assert segment.step == len(taken[run])
+                assert segment.first_row == sum(taken[run])
+                assert segment.first_step == len(taken[run])
                 taken[run] += segment.sizes
-        assert [taken[run] for run in taken] == [cut(n, batch_size) for n in counts]
+        assert [taken[run] for run in taken] == [batch_sizes(n, batch_size) for n in counts]
 
     @quick
     @given(count=st.integers(1, 60), n_runs=st.integers(1, 8), batch_size=st.integers(1, 25))
     def test_runs_that_are_alike_go_together(self, count, n_runs, batch_size):
         (only,) = segments([count] * n_runs, batch_size)
-        assert (only.start, only.stop, only.sizes) == (0, n_runs, cut(count, batch_size))
+        assert (only.start, only.stop, only.sizes) == (0, n_runs, batch_sizes(count, batch_size))
 
     @quick
     @given(keys=st.lists(st.sampled_from("abc"), min_size=1, max_size=12))
-    def test_alike(self, keys):
-        ranges = alike(keys)
+    def test_equal_ranges(self, keys):
+        ranges = equal_ranges(keys)
         assert [i for start, stop in ranges for i in range(start, stop)] == list(range(len(keys)))
         assert all(len(set(keys[start:stop])) == 1 for start, stop in ranges)
         assert all(keys[one[1] - 1] != keys[two[0]] for one, two in pairwise(ranges))

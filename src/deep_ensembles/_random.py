@@ -1,4 +1,4 @@
-"""Where randomness enters: one seed becomes independent, named streams.
+"""Random numbers: one seed becomes independent streams, by run and purpose.
 
 `random_state` is turned into a `numpy.random.SeedSequence` once. Run *i* gets the seed that child *i* of that sequence
 yields, and everything random about the run is keyed by (its seed, a purpose, a counter). Nothing depends on how many
@@ -71,15 +71,15 @@ def bernoulli(like: Tensor, probability: float, generator: Generators) -> Tensor
     out = torch.empty_like(like, memory_format=torch.contiguous_format)
     if generator is None or isinstance(generator, torch.Generator):
         return out.bernoulli_(probability, generator=generator)
-    for row, own in zip(out, generator, strict=True):
-        row.bernoulli_(probability, generator=own)
+    for row, of_run in zip(out, generator, strict=True):
+        row.bernoulli_(probability, generator=of_run)
     return out
 
 
 def random_signs(like: Tensor, generator: Generators) -> Tensor:
     """Fair −1 and 1 of the shape of `like`, eight from each random byte; with one generator per run, each run's own."""
     if generator is not None and not isinstance(generator, torch.Generator):
-        return torch.stack([random_signs(row, own) for row, own in zip(like, generator, strict=True)])
+        return torch.stack([random_signs(row, of_run) for row, of_run in zip(like, generator, strict=True)])
     drawn = torch.empty((like.numel() + 7) // 8, dtype=torch.uint8, device=like.device)
     bits = drawn.random_(0, 256, generator=generator).unsqueeze(1) >> torch.arange(8, dtype=torch.uint8, device=like.device)
     return (bits & 1).flatten()[: like.numel()].reshape(like.shape).to(like.dtype).mul_(2).sub_(1)
@@ -95,7 +95,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     devices = [device] if device is not None and device.type == "cuda" else []
     with _LENT, torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
-        for each in devices:
-            with torch.cuda.device(each):
+        for gpu in devices:
+            with torch.cuda.device(gpu):
                 torch.cuda.manual_seed(seed)
         yield

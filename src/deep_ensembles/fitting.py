@@ -44,6 +44,7 @@ def fit_ensemble(
     Arguments:
         build_network: makes one network; called once per member, under the member's own seed. Its output must be what
             the head takes: 2 numbers per target for `Normal`, one per class for `Categorical`.
+            What it returns is copied, and never changed; parts that it leaves in `eval()` are trained in `eval()`.
         inputs: `[row, *features]` as a tensor or array; or a map-style dataset of `(input, target)` pairs, which is
             then streamed.
         targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.

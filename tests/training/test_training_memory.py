@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from deep_ensembles import fit_ensemble, mlp
-from deep_ensembles.training.batches import feed_of
-from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Streamed, survey
+from deep_ensembles.training.batches import batch_loader
+from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Streamed, row_statistics
 from deep_ensembles.training.standardization import Moments
 
 PICTURES = torch.rand(400, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -27,7 +27,7 @@ def test_pictures_are_looked_at_few_at_a_time(rows):
     chunks = list(rows.chunks(np.arange(400)))
     assert max(inputs.numel() for inputs, _, _ in chunks) <= _CHUNK_NUMBERS
     assert torch.equal(torch.cat([inputs for inputs, _, _ in chunks]), PICTURES)
-    whole, found = Moments.of(PICTURES), survey(rows, np.arange(400), True, False).standardization
+    whole, found = Moments.of(PICTURES), row_statistics(rows, np.arange(400), True, False).standardization
     torch.testing.assert_close(found.input_scale, whole.pooled().scale().expand_as(whole.mean))
 
 
@@ -42,14 +42,16 @@ def test_tables_are_looked_at_thousands_at_a_time():
 
 
 def test_rows_that_need_no_change_are_not_copied():
-    feed = feed_of(rows := InMemory(PICTURES, LABELS), [survey(rows, np.arange(400), False, False)], [0], PICTURES)
-    assert feed.inputs.data_ptr() == PICTURES.data_ptr()
+    loader = batch_loader(
+        rows := InMemory(PICTURES, LABELS), [row_statistics(rows, np.arange(400), False, False)], [0], PICTURES
+    )
+    assert loader.inputs.data_ptr() == PICTURES.data_ptr()
 
 
 def test_columns_are_turned_into_rows_once():
     table = torch.rand(7, 400).T
-    feed = feed_of(rows := InMemory(table, LABELS), [survey(rows, np.arange(400), False, False)], [0], table)
-    assert feed.inputs.is_contiguous()
+    loader = batch_loader(rows := InMemory(table, LABELS), [row_statistics(rows, np.arange(400), False, False)], [0], table)
+    assert loader.inputs.is_contiguous()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -1,19 +1,19 @@
-"""Build networks, each under its own seed, and choose how they are run."""
+"""Build one network per seed, and choose how they are run."""
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members._base import Members, check_same_shapes, trainable, untrained
+from deep_ensembles.members._base import Members, copy_module, parts_in_eval, train_mode, trainable, untrained
+from deep_ensembles.members._noise import MemberNoise
 from deep_ensembles.members.looped import Looped, channels_last
-from deep_ensembles.members.noise import MemberNoise
 from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked
 
@@ -31,7 +31,8 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
     """Members from a factory, one network per seed, run in the fastest way that gives what running them singly gives.
 
     Arguments:
-        build: makes one network; called once per member, under the member's seed.
+        build: makes one network; called once per member, under the member's seed. Members get a copy of what it returns,
+            and train it in the mode that it comes in: parts that were left in `eval()` stay so.
         seeds: one per member.
         example: a few input rows `[batch, *features]` on the device to use, to try the networks on.
         kind: insist on one way instead of choosing.
@@ -39,19 +40,22 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
     modules = _build(build, seeds, example)
     if example.is_floating_point():
         example = example.to(next(modules[0].parameters(), example).dtype)
-    obstacle, quiet = None, False
+    obstacle, deterministic = None, False
+    alike = len({(repr(module), *(part.training for part in module.modules())) for module in modules}) == 1
+    plain = alike and is_plain(modules[0]) and not parts_in_eval(modules[0]) and example.dim() == 2
+    if kind is Plain and not plain:
+        raise ValueError("`members` must be Stacked or Looped, or None, unless networks are plain perceptrons, got Plain")
     if kind is None:
-        alike = len({repr(module) for module in modules}) == 1
-        kind = Plain if alike and is_plain(modules[0]) and example.dim() == 2 else Stacked
+        kind = Plain if plain else Stacked
         if kind is Stacked and example.device.type == "cpu" and sum(_convolution_weights(modules[0])) > _MOST_STACKED_ON_CPU:
-            kind, quiet = Looped, True
+            kind, deterministic = Looped, True
         elif kind is Stacked:
-            obstacle, quiet = _stacking_obstacle(modules, example, alike)
+            obstacle, deterministic = _stacking_obstacle(modules, example, alike)
     if obstacle is not None:
         warnings.warn(f"members are run one after another, not as one stack: {obstacle}", UserWarning, stacklevel=2)
         kind = Looped
     members = kind.of(modules)
-    members.traits.quiet = quiet
+    members.traits.deterministic = deterministic
     members.traits.channels_last = kind is Looped and _takes_channels_last(modules[0], example)
     return members
 
@@ -65,7 +69,7 @@ def rebuild(
     example: Tensor,
 ) -> Members:
     """Members from stored tensors; the factory gives the structure, `example` its sizes where they are lazy."""
-    kinds: dict[str, type[Members]] = {each.kind: each for each in (Plain, Stacked, Looped)}
+    kinds: dict[str, type[Members]] = {way.kind: way for way in (Plain, Stacked, Looped)}
     modules = _build(build, seeds if kind == Looped.kind else seeds[:1], example)
     for wanted, stored, what in (
         (trainable(modules[0]), parameters, "parameters"),
@@ -79,38 +83,47 @@ def rebuild(
     return kinds[kind](modules, parameters, buffers)
 
 
-def _call(build: Factory, seeds: Sequence[int]) -> list[nn.Module]:
-    modules = []
+def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
+    modules, known = [], WeakSet[nn.Module]()
     for seed in seeds:
         with seeded(torch_seed(seed, Purpose.INITIALISATION)):
-            modules.append(build())
-    if not all(isinstance(module, nn.Module) for module in modules):
-        raise TypeError(f"the network factory must return a torch.nn.Module, got {type(modules[0]).__name__}")
-    if len({id(module) for module in modules}) < len(modules):
-        raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
+            built = build()
+        if not isinstance(built, nn.Module):
+            raise TypeError(f"the network factory must return a torch.nn.Module, got {type(built).__name__}")
+        if built in known:
+            raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
+        known.add(built)
+        modules.append(_initialised(copy_module(built), seed, example))
+    _check_same_shapes(modules)
     return modules
 
 
-def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
-    modules = _call(build, seeds)
-    for module, seed in zip(modules, seeds, strict=True):
-        if any(nn.parameter.is_lazy(p) for p in (*module.parameters(), *module.buffers())):
-            with seeded(torch_seed(seed, Purpose.INITIALISATION, 1)), torch.no_grad():
-                module.eval()(example.cpu().to(next(module.parameters()).dtype))
-        if next(module.parameters(), example).device != example.device:
-            module.to(example.device)
-    check_same_shapes(modules)
-    return modules
+def _initialised(module: nn.Module, seed: int, example: Tensor) -> nn.Module:
+    """The network with the sizes that the example gives to lazy layers, on the example's device, in the mode of training."""
+    in_eval = parts_in_eval(module)
+    if any(nn.parameter.is_lazy(p) for p in (*module.parameters(), *module.buffers())):
+        with seeded(torch_seed(seed, Purpose.INITIALISATION, 1)), torch.no_grad():
+            module.eval()
+            module(example.cpu().to(next(module.parameters()).dtype))
+    if next(module.parameters(), example).device != example.device:
+        module.to(example.device)
+    return train_mode(module, in_eval)
+
+
+def _check_same_shapes(modules: Sequence[nn.Module]) -> None:
+    """Networks must have the same tensors, some of them to train."""
+    shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
+    if any(other != shapes[0] for other in shapes):
+        raise ValueError("the network factory must build the same architecture each time, got different shapes")
+    if not trainable(modules[0]):
+        raise ValueError("the network must have parameters to train, got none")
 
 
 def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -> tuple[str | None, bool]:
     """Train for one step both ways on copies: why they may not be stacked (or None), and whether they drew no noise."""
     if not alike:
         return "the networks differ in more than their parameters", False
-    try:
-        looped, stacked = Looped.of(copy.deepcopy(modules)), Stacked.of(copy.deepcopy(modules))
-    except RuntimeError as error:
-        return f"{type(modules[0]).__name__} cannot be copied ({str(error).splitlines()[0][:120]})", False
+    looped, stacked = Looped.of(list(map(copy_module, modules))), Stacked.of(list(map(copy_module, modules)))
     seeds = list(range(len(modules)))
     inputs = example.expand(len(modules), *example.shape).clone()
     reference = _outcome(looped, inputs, seeds)
@@ -118,7 +131,7 @@ def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -
         # Where an operation has no vectorised form, vmap warns and runs it member by member.
         warnings.filterwarnings("error", message="There is a performance drop")
         try:
-            quiet = not _draws_noise(stacked, inputs, seeds)
+            deterministic = not _draws_noise(stacked, inputs, seeds)
             outcome = _outcome(stacked, inputs, seeds)
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -128,7 +141,7 @@ def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -
     del looped, stacked, reference, outcome  # large networks need the room
     if different and not _is_rounding(modules, example):
         return f"{type(modules[0]).__name__} gives another {different[0]} when vectorised", False
-    return None, quiet
+    return None, deterministic
 
 
 def _is_rounding(modules: list[nn.Module], example: Tensor) -> bool:
@@ -136,7 +149,7 @@ def _is_rounding(modules: list[nn.Module], example: Tensor) -> bool:
     if next(modules[0].parameters()).dtype == torch.float64:
         return False
     try:
-        precise = [copy.deepcopy(module).double() for module in modules]
+        precise = [copy_module(module).double() for module in modules]
         example = example.double() if example.is_floating_point() else example
         return _stacking_obstacle(precise, example, alike=True)[0] is None
     except (RuntimeError, TypeError):  # a network or a device that has no float64
@@ -156,13 +169,13 @@ def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
     if sum(weights) > _MOST_CHANNELS_LAST * len(weights):
         return False
     try:
-        module = copy.deepcopy(module)
+        module = copy_module(module)
         with seeded(0), torch.enable_grad():
-            module.train()(channels_last(example)).sum().backward()
+            module(channels_last(example)).sum().backward()
+        module.eval()  # in training mode, norms over few rows blow up the rounding
         with torch.no_grad():
-            # Not in training mode, where norms over few rows blow up the rounding.
-            first, last = (module.eval()(images) for images in (example, channels_last(example)))
-    except Exception:  # whatever is wrong with the network itself is told when it is first used
+            first, last = (module(images) for images in (example, channels_last(example)))
+    except Exception:  # whatever is wrong with the network itself is an error where it is first used
         return False
     return torch.allclose(first, last, rtol=1e-3, atol=1e-4, equal_nan=True)
 
@@ -170,7 +183,7 @@ def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
 def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool:
     probe = Stacked(stacked.modules, stacked.parameters.views, stacked.buffers)
     with MemberNoise(seeds, inputs.device) as noise, torch.no_grad():
-        probe._run(probe.modules[0].train(), inputs, "different")
+        probe._run(probe._train_mode(), inputs, "different")
     return noise.used
 
 

@@ -1,30 +1,33 @@
-"""What members promise: M networks as one layer with a forward and a backward pass."""
+"""Members: M networks as one layer, and the flat buffer that holds their parameters."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
+import types
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from typing_extensions import Self
 
 
-@dataclass
+@dataclasses.dataclass
 class Traits:
-    """What is known of networks besides their tensors, shared by all parts of a stack.
+    """What is known of networks besides their tensors, shared by all windows on a stack.
 
     Arguments:
-        noisy: whether a training pass may draw random numbers, so that seeds matter.
-        quiet: whether none has been seen to, so that it is tried without the machinery for it.
+        needs_seeds: whether a training pass may draw random numbers.
+        deterministic: whether none was drawn when it was tried, so that passes go without the machinery for it until one is.
         channels_last: whether images are best given to a training pass with the channels of a pixel side by side.
     """
 
-    noisy: bool = True
-    quiet: bool = False
+    needs_seeds: bool = True
+    deterministic: bool = False
     channels_last: bool = False
 
 
@@ -34,17 +37,21 @@ class Members(ABC):
     Calling them evaluates. `forward` and `backward` train: together they are one layer whose gradient lands in
     `gradients`, so that whatever trains members never asks how they are run.
 
+    Members own their modules: `assemble`, `select`, `to` and pickling copy them. Only a `window` shares, with its source.
+
     Arguments:
-        modules: the networks, or one of them as a template.
+        modules: the networks, or one of them as a template; in the mode (`train()`, `eval()`) that each part is trained in.
         parameters: name → `[member, *shape]`, what is trained.
         buffers: name → `[member, *shape]`, what is not: running statistics, frozen parameters.
     """
 
     kind: ClassVar[str]
     uses_autograd: ClassVar[bool] = True
+    one_module_per_member: ClassVar[bool] = False
 
     def __init__(self, modules: Sequence[nn.Module], parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]):
-        self.modules = list(modules)
+        self.modules = list(modules if self.one_module_per_member else modules[:1])
+        self._parts_in_eval = [parts_in_eval(module) for module in self.modules]
         self.parameters = FlatStack(parameters)
         self.buffers = {name: tensor.detach().clone() for name, tensor in buffers.items()}
         self.gradients: FlatStack | None = None
@@ -53,7 +60,7 @@ class Members(ABC):
 
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> Self:
-        """Members made of networks that were built one by one."""
+        """Members made of networks that were built one by one, and are theirs from now on."""
         return cls(modules, *stacked_state(modules))
 
     def _use(self, parameters: dict[str, Tensor], gradients: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
@@ -102,49 +109,117 @@ class Members(ABC):
         """Members start … stop-1 as views: training the window trains these members."""
         if (start, stop) == (0, len(self)):
             return self
-        other = self._shell(range(start, stop))
+        other = object.__new__(type(self))
+        numbers = self._module_numbers(range(start, stop))
+        other.modules = [self.modules[n] for n in numbers]
+        other._parts_in_eval = [self._parts_in_eval[n] for n in numbers]
+        other.traits = self.traits
         parts = (self._views, self._gradients, self._buffers)
         other._use(*({name: tensor[start:stop] for name, tensor in part.items()} for part in parts))
         return other
 
-    def alone(self) -> Sequence[Members]:
-        """Windows that are best trained one after another: of a stack it is itself, the only one."""
+    def training_units(self) -> Sequence[Members]:
+        """Parts that are trained one after another; a stack is a single part."""
         return (self,)
 
     def select(self, members: Sequence[int]) -> Members:
         """Copies of some members."""
         index = torch.as_tensor(members, device=self.device)
-        buffers = {name: tensor.index_select(0, index) for name, tensor in self.buffers.items()}
-        chosen = type(self)(self._modules_of(members), self.parameters.select(members).views, buffers)
-        chosen.traits = self.traits
+        chosen = self._copy(self._module_numbers(members), lambda tensor: tensor.index_select(0, index))
+        chosen.traits = dataclasses.replace(self.traits)
         return chosen
 
     def to(self, device: torch.device) -> Members:
-        """The same members on another device."""
-        parameters = {name: tensor.to(device) for name, tensor in self.parameters.views.items()}
-        buffers = {name: tensor.to(device) for name, tensor in self.buffers.items()}
-        return type(self)([module.to(device) for module in self.modules], parameters, buffers)
+        """Copies of all members on a device."""
+        return self._copy(range(len(self.modules)), lambda tensor: tensor.to(device), device)
 
-    def _modules_of(self, members: Sequence[int]) -> list[nn.Module]:
-        return self.modules
+    def _copy(
+        self, numbers: Sequence[int], change: Callable[[Tensor], Tensor], device: torch.device | None = None
+    ) -> Members:
+        parts = (self.parameters.views, self.buffers)
+        parameters, buffers = ({name: change(tensor) for name, tensor in part.items()} for part in parts)
+        return type(self)([self._module_copy(n).to(device) for n in numbers], parameters, buffers)
 
-    def _shell(self, members: Sequence[int]) -> Members:
-        other = object.__new__(type(self))
-        other.modules = self._modules_of(members)
-        other.traits = self.traits
-        return other
+    def _module_copy(self, number: int) -> nn.Module:
+        module, in_eval = self.modules[number], {id(part) for part in self._parts_in_eval[number]}
+        copied = copy_module(module)
+        pairs = zip(module.modules(), copied.modules(), strict=True)
+        return train_mode(copied, [part for source, part in pairs if id(source) in in_eval])
+
+    def _module_numbers(self, members: Sequence[int]) -> Sequence[int]:
+        return members if self.one_module_per_member else (0,)
+
+    def _train_mode(self, number: int = 0) -> nn.Module:
+        return train_mode(self.modules[number], self._parts_in_eval[number])
+
+    def _sample_mode(self, number: int = 0) -> nn.Module:
+        """A network as in training, except for layers that keep running statistics."""
+        module = self._train_mode(number)
+        for part in module.modules():
+            if isinstance(part, nn.modules.batchnorm._NormBase):
+                part.training = False
+        return module
 
     def __reduce__(self) -> tuple[Any, ...]:
         parameters = {name: tensor.clone() for name, tensor in self.parameters.views.items()}
-        return type(self), (self.modules, parameters, self.buffers)
+        return type(self), ([self._module_copy(n) for n in range(len(self.modules))], parameters, self.buffers)
 
 
-def with_noise(module: nn.Module) -> nn.Module:
-    """Put a network into training mode, except for layers that keep running statistics."""
+def copy_module(module: nn.Module) -> nn.Module:
+    """A network that shares nothing with this one; weights that are tied inside of it stay tied."""
+    held = [tensor for part in module.modules() for tensor in _tensors(vars(part)) if not isinstance(tensor, nn.Parameter)]
+    # `deepcopy` would take the whole of what a view shows a part of, and refuses tensors with a graph.
+    loose = [tensor for tensor in held if not is_lazy(tensor) and not (tensor.is_leaf and tensor.requires_grad)]
+    memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in loose}
+    parts = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
+    if any(id(value) in parts for part in module.modules() for value in _enclosed(part)):
+        raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied (a hook or function in it "
+                        "refers to a part of it); use a method of the module instead")  # fmt: skip
+    try:
+        return copy.deepcopy(module, memo)
+    except Exception as error:
+        problem = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied ({problem}); "
+                        "keep what is no part of the network out of it, or give it a `__deepcopy__`") from error  # fmt: skip
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in a value, be it in dictionaries and lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, (dict, list, tuple)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(item)
+
+
+def _enclosed(part: nn.Module) -> list[Any]:
+    """What functions held by a part of a network take from their surroundings, where a copy cannot follow."""
+    functions = [*vars(part).values(), *(hook for kind in hooks(part) for hook in kind.values())]
+    cells = [cell for function in functions for cell in getattr(function, "__closure__", None) or ()]
+    return [cell.cell_contents for cell in cells if cell != types.CellType()]
+
+
+def hooks(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
+    """The hooks of a module by kind."""
+    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+
+
+def parts_in_eval(module: nn.Module) -> list[nn.Module]:
+    """The parts of a network that are in evaluation mode, such as a batch norm with frozen statistics."""
+    return [part for part in module.modules() if not part.training]
+
+
+def train_mode(module: nn.Module, in_eval: Sequence[nn.Module]) -> nn.Module:
+    """Put a network into training mode, except for these parts; an overridden `train` may return nothing."""
     module.train()
-    for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._NormBase):
-            part.eval()
+    for part in in_eval:
+        part.training = False
+    return module
+
+
+def eval_mode(module: nn.Module) -> nn.Module:
+    """Put a network into evaluation mode."""
+    module.eval()
     return module
 
 
@@ -159,19 +234,10 @@ def untrained(module: nn.Module) -> dict[str, Tensor]:
     return frozen | {name: buffer.detach() for name, buffer in module.named_buffers()}
 
 
-def check_same_shapes(modules: Sequence[nn.Module]) -> None:
-    """Networks must have the same tensors, some of them to train."""
-    shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
-    if any(each != shapes[0] for each in shapes):
-        raise ValueError("the network factory must build the same architecture each time, got different shapes")
-    if not trainable(modules[0]):
-        raise ValueError("the network must have parameters to train, got none")
-
-
 def stacked_state(modules: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Parameters and buffers of all networks, stacked."""
-    states = [[state(m) for m in modules] for state in (trainable, untrained)]
-    parameters, buffers = ({name: torch.stack([s[name] for s in each]) for name in each[0]} for each in states)
+    states = [[state(module) for module in modules] for state in (trainable, untrained)]
+    parameters, buffers = ({name: torch.stack([s[name] for s in part]) for name in part[0]} for part in states)
     return parameters, buffers
 
 

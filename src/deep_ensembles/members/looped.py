@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -10,74 +9,78 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import seeded
-from deep_ensembles.members._base import Members, with_noise
-from deep_ensembles.members.noise import MemberNoise
+from deep_ensembles.members._base import Members, eval_mode
+from deep_ensembles.members._noise import MemberNoise
 
 
 class Looped(Members):
     """Every member is called by itself, as plain PyTorch; its parameters are views of the common buffer."""
 
     kind: ClassVar[str] = "looped"
+    one_module_per_member: ClassVar[bool] = True
 
     def _bind(self, parameters: dict[str, Tensor]) -> None:
+        self._leaves: list[Tensor] = []
         for m, module in enumerate(self.modules):
-            own = dict(module.named_parameters())
+            named = dict(module.named_parameters())
             for name, stacked in parameters.items():
-                own[name].data = stacked[m]
-                own[name].grad = self._gradients[name][m] if self._gradients else None
+                named[name].data = stacked[m]
+                named[name].grad = self._gradients[name][m] if self._gradients else None
+                self._leaves.append(named[name])
             for name, stacked in self._buffers.items():
                 _set(module, name, stacked[m])
 
-    def alone(self) -> Sequence[Members]:
-        """Each member by itself, so that only its own activations are in memory at a time."""
-        if not hasattr(self, "_alone"):
-            self._alone = [self.window(m, m + 1) for m in range(len(self))]
-        return self._alone
+    def training_units(self) -> Sequence[Members]:
+        """Single members, so that only one member's activations are in memory at a time."""
+        if not hasattr(self, "_units"):
+            self._units = [self.window(m, m + 1) for m in range(len(self))]
+        return self._units
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return torch.stack([module.eval()(x) for module, x in zip(self.modules, inputs, strict=True)])
+            return torch.stack([eval_mode(module)(x) for module, x in zip(self.modules, inputs, strict=True)])
 
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
         outputs = []
-        for module, x, seed in zip(self.modules, inputs, seeds, strict=True):
+        for m, (x, seed) in enumerate(zip(inputs, seeds, strict=True)):
             with torch.no_grad(), seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
-                outputs.append(with_noise(module)(x))
+                outputs.append(self._sample_mode(m)(x))
         return torch.stack(outputs)
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         arranged = map(channels_last, inputs) if self.traits.channels_last else inputs
         self._inputs = [x.detach().requires_grad_(input_gradient) for x in arranged]
         with torch.enable_grad():
-            outputs = self._quietly() if self.traits.quiet else None
-            self._raw = torch.stack(self._noisily(seeds) if outputs is None else outputs)
+            outputs = self._deterministic_pass() if self.traits.deterministic else None
+            self._raw = torch.stack(self._seeded_pass(seeds) if outputs is None else outputs)
         return self._raw.detach()
 
-    def _noisily(self, seeds: Sequence[int]) -> list[Tensor]:
+    def _seeded_pass(self, seeds: Sequence[int]) -> list[Tensor]:
         outputs = []
-        for m, (module, x, seed) in enumerate(zip(self.modules, self._inputs, seeds, strict=True)):
+        for m, (x, seed) in enumerate(zip(self._inputs, seeds, strict=True)):
             with seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
-                outputs.append(module.train()(x))
-            self._keep_buffers(m, module)
+                outputs.append(self._train_mode(m)(x))
+            self._keep_buffers(m)
         return outputs
 
-    def _quietly(self) -> list[Tensor] | None:
+    def _deterministic_pass(self) -> list[Tensor] | None:
         """A pass for networks that draw no random numbers; if one does after all, it is as if nothing had happened."""
         before, state = {name: tensor.clone() for name, tensor in self._buffers.items()}, torch.get_rng_state()
         outputs = []
-        for m, (module, x) in enumerate(zip(self.modules, self._inputs, strict=True)):
-            outputs.append(module.train()(x))
-            self._keep_buffers(m, module)
+        for m, x in enumerate(self._inputs):
+            outputs.append(self._train_mode(m)(x))
+            self._keep_buffers(m)
         if torch.equal(torch.get_rng_state(), state):
             return outputs
         torch.set_rng_state(state)
         for name, tensor in before.items():
             self._buffers[name].copy_(tensor)
-        self.traits.quiet = False
+        self.traits.deterministic = False
         return None
 
-    def _keep_buffers(self, m: int, module: nn.Module) -> None:
+    def _keep_buffers(self, m: int) -> None:
         """A module may replace a buffer rather than write into it: bring the new value into the common tensor."""
+        module = self.modules[m]
         for name, buffer in module.named_buffers():
             if name in self._buffers and buffer.data_ptr() != self._buffers[name][m].data_ptr():
                 self._buffers[name][m] = buffer.detach()
@@ -87,22 +90,11 @@ class Looped(Members):
         if not accumulate:
             for gradient in self._gradients.values():
                 gradient.zero_()
-        self._raw.backward(raw_gradient)
+        inputs = [x for x in self._inputs if x.requires_grad]
+        self._raw.backward(raw_gradient, inputs=self._leaves + inputs)  # networks may use modules that are not theirs
         gradients = [x.grad for x in self._inputs if x.grad is not None]
         del self._raw, self._inputs
         return torch.stack(gradients) if gradients else None
-
-    def _modules_of(self, members: Sequence[int]) -> list[nn.Module]:
-        return [self.modules[m] for m in members]
-
-    def __reduce__(self) -> tuple[object, ...]:
-        """Modules with tensors of their own, not views that would drag the whole stack along."""
-        constructor, (_, parameters, buffers) = super().__reduce__()
-        modules = copy.deepcopy(self.modules)
-        for m, module in enumerate(modules):
-            for name, stacked in self._buffers.items():
-                _set(module, name, stacked[m].clone())
-        return constructor, (modules, parameters, buffers)
 
 
 def channels_last(images: Tensor) -> Tensor:

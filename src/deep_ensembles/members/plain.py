@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import bernoulli, torch_generators
-from deep_ensembles.members._base import Members
+from deep_ensembles.members._base import Members, hooks
 
 _aten = torch.ops.aten
 _relu_backward = _aten.threshold_backward.grad_input
@@ -27,13 +27,13 @@ _KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, *_DERIVATIVES)
 
 def is_plain(module: nn.Module) -> bool:
     """Whether a network is a sequence of linear layers, batch norm, common activations and dropout, and nothing else."""
-    if type(module) is not nn.Sequential or _hooked(module) or len(set(module)) < len(module):
+    if type(module) is not nn.Sequential or any(hooks(module)) or len(set(module)) < len(module):
         return False
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return False
     if len(list(module.parameters())) < sum(len(list(layer.parameters())) for layer in module):
         return False  # a weight that two layers share
-    known = all(type(layer) in _KNOWN and not _hooked(layer) for layer in module)
+    known = all(type(layer) in _KNOWN and not any(hooks(layer)) for layer in module)
     usual = all(getattr(layer, "approximate", "none") == "none" and _usual_norm(layer) for layer in module)
     return known and usual and isinstance(module[0], nn.Linear)
 
@@ -42,11 +42,6 @@ def _usual_norm(layer: nn.Module) -> bool:
     if not isinstance(layer, nn.BatchNorm1d):
         return True
     return layer.affine and layer.track_running_stats and layer.momentum is not None
-
-
-def _hooked(module: nn.Module) -> bool:
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)
 
 
 class Plain(Members):
@@ -60,9 +55,9 @@ class Plain(Members):
         linear = [name for name, module in layers if isinstance(module, nn.Linear)]
         self._layers: list[_Layer] = []
         for name, module in layers:
-            own = _Tensors(*(_of(name, part) for part in (parameters, self._gradients, self._buffers)))
-            self._layers.append(_layer(module, own, (name == linear[0], name == linear[-1])))
-        self.traits.noisy = any(isinstance(layer, _Dropout) and layer.rate > 0 for layer in self._layers)
+            tensors = _Tensors(*(_of(name, part) for part in (parameters, self._gradients, self._buffers)))
+            self._layers.append(_layer(module, tensors, (name == linear[0], name == linear[-1])))
+        self.traits.needs_seeds = any(isinstance(layer, _Dropout) and layer.rate > 0 for layer in self._layers)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -78,7 +73,7 @@ class Plain(Members):
         return inputs
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
-        generators = torch_generators(seeds, inputs.device) if self.traits.noisy else []
+        generators = torch_generators(seeds, inputs.device) if self.traits.needs_seeds else []
         inputs = inputs.detach()
         for layer in self._layers:
             inputs = layer.forward(inputs, generators)
@@ -109,12 +104,12 @@ class _Layer:
 class _Linear(_Layer):
     """y = x Wᵀ + b: `[member, batch, in]` × `[member, out, in]` → `[member, batch, out]`."""
 
-    def __init__(self, own: _Tensors, ends: tuple[bool, bool]) -> None:
+    def __init__(self, tensors: _Tensors, ends: tuple[bool, bool]) -> None:
         self.first, self.last = ends  # what leaves the network must not be overwritten by the next step
         self.spaces: dict[tuple[str, int], Tensor] = {}
-        self.weight, self.transposed = own.parameters["weight"], own.parameters["weight"].mT
-        self.weight_gradient = own.gradients.get("weight")
-        self.bias, self.bias_gradient = _rows(own.parameters.get("bias")), _rows(own.gradients.get("bias"))
+        self.weight, self.transposed = tensors.parameters["weight"], tensors.parameters["weight"].mT
+        self.weight_gradient = tensors.gradients.get("weight")
+        self.bias, self.bias_gradient = _rows(tensors.parameters.get("bias")), _rows(tensors.gradients.get("bias"))
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         self.x = x
@@ -154,10 +149,10 @@ class _Linear(_Layer):
 class _BatchNorm(_Layer):
     """y = w (x - mean) / sqrt(variance + ε) + b over each member's own batch."""
 
-    def __init__(self, module: nn.BatchNorm1d, own: _Tensors) -> None:
-        self.module, self.buffers = module, own.buffers
-        self.weight, self.bias = _rows(own.parameters["weight"]), _rows(own.parameters["bias"])
-        self.weight_gradient, self.bias_gradient = (_rows(own.gradients.get(name)) for name in ("weight", "bias"))
+    def __init__(self, module: nn.BatchNorm1d, tensors: _Tensors) -> None:
+        self.module, self.buffers = module, tensors.buffers
+        self.weight, self.bias = _rows(tensors.parameters["weight"]), _rows(tensors.parameters["bias"])
+        self.weight_gradient, self.bias_gradient = (_rows(tensors.gradients.get(name)) for name in ("weight", "bias"))
 
     def evaluate(self, x: Tensor) -> Tensor:
         mean, variance = (_rows(self.buffers[name]) for name in ("running_mean", "running_var"))
@@ -187,9 +182,9 @@ class _BatchNorm(_Layer):
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
         of_bias = gradient.sum(1, keepdim=True)
         of_weight = (gradient * self.normal).sum(1, keepdim=True)
-        for total, own in ((self.weight_gradient, of_weight), (self.bias_gradient, of_bias)):
+        for total, part in ((self.weight_gradient, of_weight), (self.bias_gradient, of_bias)):
             assert total is not None
-            total.add_(own) if accumulate else total.copy_(own)
+            total.add_(part) if accumulate else total.copy_(part)
         n = gradient.shape[1]
         centred = self.normal.mul_(of_weight / -n).add_(gradient).sub_(of_bias / n)
         del self.normal
@@ -253,9 +248,9 @@ def _rows(tensor: Tensor | None) -> Any:
     return None if tensor is None else tensor.unsqueeze(1)
 
 
-def _layer(module: nn.Module, own: _Tensors, ends: tuple[bool, bool]) -> _Layer:
+def _layer(module: nn.Module, tensors: _Tensors, ends: tuple[bool, bool]) -> _Layer:
     if isinstance(module, nn.Linear):
-        return _Linear(own, ends)
+        return _Linear(tensors, ends)
     if isinstance(module, nn.BatchNorm1d):
-        return _BatchNorm(module, own)
+        return _BatchNorm(module, tensors)
     return _Dropout(module.p) if isinstance(module, nn.Dropout) else _Activation(module)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from deep_ensembles.members._base import Members, with_noise
-from deep_ensembles.members.noise import MemberNoise
+from deep_ensembles.members._base import Members, eval_mode
+from deep_ensembles.members._noise import MemberNoise
 
 
 class Stacked(Members):
@@ -29,41 +29,42 @@ class Stacked(Members):
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._run(self.modules[0].eval(), inputs, "error")
+            return self._run(eval_mode(self.modules[0]), inputs, "error")
 
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
         with torch.no_grad(), MemberNoise(seeds, inputs.device):
-            return self._run(with_noise(self.modules[0]), inputs, "different")
+            return self._run(self._sample_mode(), inputs, "different")
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = inputs.detach().requires_grad_(input_gradient)
         with torch.enable_grad():
-            raw = self._quietly() if self.traits.quiet else None
-            self._raw = self._noisily(seeds) if raw is None else raw
+            raw = self._deterministic_pass() if self.traits.deterministic else None
+            self._raw = self._seeded_pass(seeds) if raw is None else raw
         return self._raw.detach()
 
-    def _noisily(self, seeds: Sequence[int]) -> Tensor:
+    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
         with MemberNoise(seeds, self._inputs.device):
-            return self._run(self.modules[0].train(), self._inputs, "different")
+            return self._run(self._train_mode(), self._inputs, "different")
 
-    def _quietly(self) -> Tensor | None:
+    def _deterministic_pass(self) -> Tensor | None:
         """A pass that fails at the first random number, which a network may draw late; then nothing has happened."""
         before = {name: tensor.clone() for name, tensor in self._buffers.items()}
         try:
-            return self._run(self.modules[0].train(), self._inputs, "error")
+            return self._run(self._train_mode(), self._inputs, "error")
         except RuntimeError as error:
             if "random" not in str(error):
                 raise
         for name, tensor in before.items():
             self._buffers[name].copy_(tensor)
-        self.traits.quiet = False
+        self.traits.deterministic = False
         return None
 
     def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
         if not accumulate:
             for gradient in self._gradients.values():
                 gradient.zero_()
-        self._raw.backward(raw_gradient)
+        inputs = [self._inputs] if self._inputs.requires_grad else []
+        self._raw.backward(raw_gradient, inputs=[*self._leaves.values(), *inputs])  # a network may use what is not its own
         input_gradient = self._inputs.grad
         del self._raw, self._inputs
         return input_gradient

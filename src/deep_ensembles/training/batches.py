@@ -1,4 +1,4 @@
-"""Batches for runs: rows of the data, standardised for each run, on the device."""
+"""Batches: which rows each step of each run takes, and these rows standardised for the run, on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from deep_ensembles.training.data import InMemory, Row, Rows, Streamed, Survey, columns
+from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Streamed, unpack_batch
 from deep_ensembles.training.standardization import Standardization
 
 Draws: TypeAlias = Sequence[tuple[int, int]]
@@ -25,7 +25,7 @@ _PREPARED_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class Block:
-    """A few consecutive steps of some runs: inputs `[run, row, …]`, to be cut along rows into steps of `sizes`.
+    """A few consecutive steps of some runs: inputs `[run, row, …]`, to be split along rows into steps of `sizes`.
 
     Weights have mean 1 over the rows of each run.
     """
@@ -36,22 +36,22 @@ class Block:
     sizes: list[int]
 
 
-class Feed(ABC):
-    """Where a training session draws its batches from.
+class BatchLoader(ABC):
+    """Loads the batches of a training.
 
     Arguments:
-        surveys: what distinct sets of rows say about themselves.
-        groups: the number of each run's survey.
+        statistics: those of distinct sets of rows.
+        groups: the number of each run's statistics.
         like: a tensor of the dtype and on the device that batches should have.
     """
 
-    def __init__(self, surveys: Sequence[Survey], groups: Sequence[int], like: Tensor) -> None:
+    def __init__(self, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
         self.groups, self.device, self.dtype = np.asarray(groups), like.device, like.dtype
-        self.standardization = Standardization.stack([each.standardization for each in surveys]).to(like.device)
-        self.mean_weights = torch.tensor([each.mean_weight for each in surveys], dtype=torch.float64)
+        self.standardization = Standardization.stack([known.standardization for known in statistics]).to(like.device)
+        self.mean_weights = torch.tensor([known.mean_weight for known in statistics], dtype=torch.float64)
 
     @abstractmethod
-    def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
+    def group_steps(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
         """The steps of so many runs, grouped into blocks that are read at once."""
 
     @abstractmethod
@@ -65,32 +65,32 @@ class Feed(ABC):
         return (weights.double() / self.mean_weights[list(groups)].unsqueeze(1)).to(self.device, self.dtype)
 
 
-def feed_of(rows: Rows, surveys: Sequence[Survey], groups: Sequence[int], like: Tensor) -> Feed:
-    """The feed that fits the kind of rows."""
+def batch_loader(rows: Rows, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> BatchLoader:
+    """The loader for this kind of rows."""
     if isinstance(rows, InMemory):
-        return _MemoryFeed(rows, surveys, groups, like)
+        return _MemoryLoader(rows, statistics, groups, like)
     assert isinstance(rows, Streamed)
-    return _StreamFeed(rows, surveys, groups, like)
+    return _StreamLoader(rows, statistics, groups, like)
 
 
-class _MemoryFeed(Feed):
-    """Rows are standardised once per survey where that is small, else as they are drawn."""
+class _MemoryLoader(BatchLoader):
+    """Rows are standardised once per distinct statistics where that is small, else as they are drawn."""
 
-    def __init__(self, rows: InMemory, surveys: Sequence[Survey], groups: Sequence[int], like: Tensor) -> None:
-        super().__init__(surveys, groups, like)
+    def __init__(self, rows: InMemory, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
+        super().__init__(statistics, groups, like)
         self.n, self.weights = rows.n, rows.weights
         self.row_bytes = max(1, math.prod(rows.inputs.shape[1:])) * 4
-        ranges = [slice(g, g + 1) for g in range(len(surveys))]
-        self.prepared = len(surveys) == 1 or len(surveys) * rows.n * self.row_bytes <= _PREPARED_BYTES
+        ranges = [slice(g, g + 1) for g in range(len(statistics))]
+        self.prepared = len(statistics) == 1 or len(statistics) * rows.n * self.row_bytes <= _PREPARED_BYTES
         self.inputs = rows.inputs.to("cpu" if self.device.type == "mps" else self.device)
         targets = rows.targets.to(self.inputs.device)
         if self.prepared:
-            each = [self.standardization.inputs(self.inputs[None], self.dtype, only)[0] for only in ranges]
-            self.inputs = _joined(each).to(self.device)
-        each = [self.standardization.targets(targets[None], self.dtype, only)[0] for only in ranges]
-        self.targets = _joined(each).to(self.device)
+            inputs = [self.standardization.inputs(self.inputs[None], self.dtype, group)[0] for group in ranges]
+            self.inputs = _joined(inputs).to(self.device)
+        parts = [self.standardization.targets(targets[None], self.dtype, group)[0] for group in ranges]
+        self.targets = _joined(parts).to(self.device)
 
-    def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
+    def group_steps(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
         rows = max(1, _BLOCK_BYTES // (self.row_bytes * n_runs))
         parts: list[list[int]] = []
         filled = rows
@@ -131,13 +131,13 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0].contiguous() if len(parts) == 1 else torch.cat(list(parts))
 
 
-class _StreamFeed(Feed):
+class _StreamLoader(BatchLoader):
     """Rows are read ahead by a data loader, each step when it comes."""
 
-    def __init__(self, rows: Streamed, surveys: Sequence[Survey], groups: Sequence[int], like: Tensor) -> None:
-        super().__init__(surveys, groups, like)
-        self.sampler = _Batches()
-        self.loader = DataLoader(
+    def __init__(self, rows: Streamed, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
+        super().__init__(statistics, groups, like)
+        self.sampler = _BatchSampler()
+        self.data_loader = DataLoader(
             rows.dataset,
             batch_sampler=self.sampler,
             num_workers=rows.workers,
@@ -145,7 +145,7 @@ class _StreamFeed(Feed):
             pin_memory=like.device.type == "cuda",
         )
 
-    def parts(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
+    def group_steps(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
         return [[size] for size in sizes]
 
     def blocks(
@@ -155,11 +155,11 @@ class _StreamFeed(Feed):
         steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
         drawn: Sequence[tuple[int, int] | None] = draws or [None] * len(index)
         self.sampler.batches = [
-            [row for own, draw in zip(step, drawn, strict=True) for row in Row.many(own, draw)] for step in steps
+            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
         ]
         groups = self.groups[list(runs)].tolist()
-        for step, batch in zip(steps, self.loader, strict=True):
-            inputs, targets, weights = columns(batch)
+        for step, batch in zip(steps, self.data_loader, strict=True):
+            inputs, targets, weights = unpack_batch(batch)
             shape = step.shape
             inputs, targets = inputs.to(self.device), targets.to(self.device)
             inputs = self.standardization.inputs(inputs.view(*shape, *inputs.shape[1:]), self.dtype, groups)
@@ -168,7 +168,7 @@ class _StreamFeed(Feed):
             yield Block(inputs, targets, relative, [shape[1]])
 
 
-class _Batches(Sampler[list[Row]]):
+class _BatchSampler(Sampler[list[Row]]):
     """Lists of row numbers that can be exchanged between epochs, so that workers live on."""
 
     def __init__(self) -> None:
@@ -183,25 +183,25 @@ class _Batches(Sampler[list[Row]]):
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive runs that take the same steps: from row `column` and step `step` of their epoch, in `sizes`."""
+    """Consecutive runs that take the same steps: batches of `sizes` rows, from a row and a step of their epoch on."""
 
     start: int
     stop: int
-    column: int
-    step: int
+    first_row: int
+    first_step: int
     sizes: list[int]
 
     @property
-    def columns(self) -> slice:
+    def rows(self) -> slice:
         """The rows of the epoch that the segment covers."""
-        return slice(self.column, self.column + sum(self.sizes))
+        return slice(self.first_row, self.first_row + sum(self.sizes))
 
 
-def cut(n: int, size: int) -> list[int]:
+def batch_sizes(n: int, size: int) -> list[int]:
     """Batch sizes for n rows; a last batch of a single row joins the one before it (batch norm needs two).
 
     Example:
-        >>> cut(250, 100), cut(201, 100), cut(1, 100)
+        >>> batch_sizes(250, 100), batch_sizes(201, 100), batch_sizes(1, 100)
         ([100, 100, 50], [100, 101], [1])
     """
     sizes = [size] * (n // size) + ([n % size] if n % size else [])
@@ -211,7 +211,7 @@ def cut(n: int, size: int) -> list[int]:
 
 
 def segments(counts: Sequence[int], batch_size: int) -> list[Segment]:
-    """Steps that all runs take together first, then what is left, range by range of runs that are alike.
+    """Steps that all runs take together first, then what is left, range by range of runs with equally many rows.
 
     No batch is ever padded: batch norm in one run must not see rows that another run needed.
 
@@ -219,36 +219,36 @@ def segments(counts: Sequence[int], batch_size: int) -> list[Segment]:
         >>> [(s.start, s.stop, s.sizes) for s in segments([250, 250, 230], 100)]
         [(0, 3, [100, 100]), (0, 2, [50]), (2, 3, [30])]
     """
-    sizes = [cut(n, batch_size) for n in counts]
+    sizes = [batch_sizes(n, batch_size) for n in counts]
     shared = len(sizes[0])
-    while any(own[:shared] != sizes[0][:shared] for own in sizes):
+    while any(other[:shared] != sizes[0][:shared] for other in sizes):
         shared -= 1
-    found = [Segment(0, len(counts), 0, 0, sizes[0][:shared])] if shared else []
-    for start, stop in alike(counts):
+    result = [Segment(0, len(counts), 0, 0, sizes[0][:shared])] if shared else []
+    for start, stop in equal_ranges(counts):
         if rest := sizes[start][shared:]:
-            found.append(Segment(start, stop, sum(sizes[start][:shared]), shared, rest))
-    return found
+            result.append(Segment(start, stop, sum(sizes[start][:shared]), shared, rest))
+    return result
 
 
-def narrowed(wide: Sequence[Segment], runs: int) -> list[Segment]:
-    """The same steps with at most so many runs at a time.
+def split_segments(wide: Sequence[Segment], max_runs: int) -> list[Segment]:
+    """The same steps for at most so many runs at a time.
 
     Example:
-        >>> [(s.start, s.stop) for s in narrowed(segments([10] * 5, 10), 2)]
+        >>> [(s.start, s.stop) for s in split_segments(segments([10] * 5, 10), 2)]
         [(0, 2), (2, 4), (4, 5)]
     """
     return [
-        replace(segment, start=start, stop=min(start + runs, segment.stop))
+        replace(segment, start=start, stop=min(start + max_runs, segment.stop))
         for segment in wide
-        for start in range(segment.start, segment.stop, runs)
+        for start in range(segment.start, segment.stop, max_runs)
     ]
 
 
-def alike(keys: Sequence[Hashable]) -> list[tuple[int, int]]:
+def equal_ranges(keys: Sequence[Hashable]) -> list[tuple[int, int]]:
     """Ranges of consecutive equal keys.
 
     Example:
-        >>> alike("aabccc")
+        >>> equal_ranges("aabccc")
         [(0, 2), (2, 3), (3, 6)]
     """
     ends = [i for i in range(1, len(keys)) if keys[i] != keys[i - 1]]

@@ -1,4 +1,4 @@
-"""State that survives a crash: one safetensors file, written beside and renamed."""
+"""Checkpoints: the state of a training in one safetensors file, to go on from after a crash."""
 
 from __future__ import annotations
 
@@ -49,29 +49,29 @@ class Checkpoint:
 
 @contextmanager
 def postponed_interrupts() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C is noted, to be obeyed when the state is whole and written; a second one is obeyed at once.
+    """Let Ctrl-C wait until the state is whole and written; a second one is obeyed at once.
 
-    Yields a function that says whether there was one. Only where Python's own handler is in place, which is what raises
+    Yields a function that returns whether there was one. Only where Python's own handler is in place, which is what raises
     `KeyboardInterrupt`.
     """
-    noted = False
+    pressed = False
 
     def note(number: int, frame: Any) -> None:
-        nonlocal noted
-        if noted:
+        nonlocal pressed
+        if pressed:
             signal.default_int_handler(number, frame)
-        noted = True
+        pressed = True
 
     ours = threading.current_thread() is threading.main_thread()
     ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, note)
     try:
-        yield lambda: noted
+        yield lambda: pressed
     finally:
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-    if noted:
+    if pressed:
         raise KeyboardInterrupt
 
 

@@ -50,7 +50,7 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Inputs, targets and weights of some rows, as they are."""
+        """Inputs, targets and weights of some rows, in the units of the user."""
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """The same in pieces of bounded size."""
@@ -112,13 +112,13 @@ class Streamed(Rows):
             raise TypeError(f"items of the dataset must be (input, target) or (input, target, weight), got {type(item)}")
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
-        return columns(default_collate([self.dataset[row] for row in Row.many(rows)]))
+        return unpack_batch(default_collate([self.dataset[row] for row in Row.many(rows)]))
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
         batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
-            yield columns(batch)
+            yield unpack_batch(batch)
 
     def digest(self) -> bytes:
         """The number of rows and the first few: to read all of them could take hours."""
@@ -131,7 +131,7 @@ def _chunk_rows(most: int, row: Tensor) -> int:
     return max(1, min(most, _CHUNK_NUMBERS // max(1, row.numel())))
 
 
-def columns(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
+def unpack_batch(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Inputs, targets and weights of a collated batch of a dataset's items."""
     inputs, targets = batch[0], batch[1]
     targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
@@ -139,16 +139,16 @@ def columns(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What a run's own rows say: its standardisation, the mean weight, and the greatest target."""
+class RowStatistics:
+    """What is measured on the rows that a run trains on: standardisation, mean weight, greatest target."""
 
     standardization: Standardization
     mean_weight: float
     greatest_target: float
 
 
-def survey(rows: Rows, index: np.ndarray, standardize_inputs: bool, standardize_targets: bool) -> Survey:
-    """Look once at the rows that a run trains on."""
+def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool, standardize_targets: bool) -> RowStatistics:
+    """Measure the rows that a run trains on, in one pass."""
     x, y, total = _moments(rows, index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
@@ -163,7 +163,7 @@ def survey(rows: Rows, index: np.ndarray, standardize_inputs: bool, standardize_
             raise ValueError("`targets` must have a standard deviation between 1e-140 and 1e140, "
                              f"got {scale.tolist()}; change their unit")  # fmt: skip
         parts |= {"target_shift": y.mean, "target_scale": scale}
-    return Survey(Standardization(**parts), total / len(index), float(y.high.max()))
+    return RowStatistics(Standardization(**parts), total / len(index), float(y.high.max()))
 
 
 def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:
@@ -172,8 +172,8 @@ def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:
     y: Moments | None = None
     total = 0.0
     for inputs, targets, weights in rows.chunks(index):
-        own_x, own_y = Moments.of(inputs, weights), Moments.of(targets, weights)
-        x, y = (own_x, own_y) if x is None or y is None else (x.merged(own_x), y.merged(own_y))
+        more_x, more_y = Moments.of(inputs, weights), Moments.of(targets, weights)
+        x, y = (more_x, more_y) if x is None or y is None else (x.merged(more_x), y.merged(more_y))
         total += float(len(inputs) if weights is None else weights.double().sum())
     assert x is not None
     assert y is not None

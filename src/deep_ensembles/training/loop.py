@@ -1,4 +1,4 @@
-"""The one training loop: runs → trained members."""
+"""The one training loop: a list of runs → trained members."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from torch import Tensor
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles._terminal import progress
 from deep_ensembles.members import Factory, Members
-from deep_ensembles.training.batches import Block, Segment, cut, narrowed, segments
+from deep_ensembles.training.batches import Block, Segment, batch_sizes, segments, split_segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows
+from deep_ensembles.training.optimization import Stack, UpdateGroup
 from deep_ensembles.training.prepare import Prepared, fingerprint, prepare
 from deep_ensembles.training.recipe import Recipe
 from deep_ensembles.training.runs import Run
 from deep_ensembles.training.standardization import Standardization
-from deep_ensembles.training.state import Standing
-from deep_ensembles.training.step import Algorithm, Pace, Stack
+from deep_ensembles.training.state import TrainingState
+from deep_ensembles.training.step import Algorithm
 
 _CACHED_PARAMETERS = 1_250_000
 _EVALUATION_ROWS = 1024
@@ -71,14 +72,15 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
     with bar as update, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
-            session.stop_if(time.monotonic() >= end)
-            note = f"members {len(session.active)}  score {session.standing.latest_score():.4f}"
+            if time.monotonic() >= end:
+                session.stop_all()
+            note = f"members {len(session.active)}  score {session.state.latest_score():.4f}"
             update(completed=session.epochs_done(), note=note)
     return session.result()
 
 
 class _Session:
-    """The state of a training: the stack, what is kept of each run, and a number or two per run."""
+    """A training under way: the stack of runs that are still trained, and the state of all."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class _Session:
         self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
         self.writer = writer
         self.interrupted: Callable[[], bool] = lambda: False
-        self.standing = Standing(prepared.members, recipe.max_epochs)
+        self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
         self._activate(list(range(len(self.runs))), Stack(prepared.members))
@@ -102,35 +104,35 @@ class _Session:
         device = stack.members.device
         # On a CPU, a stack that outgrows the cache is trained part by part; a GPU is given all it can take.
         size = stack.members.parameters.flat.numel() // max(1, len(stack.members))
-        self._widest = max(1, _CACHED_PARAMETERS // max(1, size)) if device.type == "cpu" else len(self.runs)
+        self._max_runs = max(1, _CACHED_PARAMETERS // max(1, size)) if device.type == "cpu" else len(self.runs)
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
-        self._stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
+        self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
         self._n_rows = np.array([len(self.runs[r].rows) for r in active])
         if active:
             index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
-            (block,) = self.prepared.feed.blocks(index, active, [[_PROBE_ROWS]])
+            (block,) = self.prepared.loader.blocks(index, active, [[_PROBE_ROWS]])
             self._probe = block.inputs
 
     # -- one epoch ------------------------------------------------------------------------------------------------
 
     def train_epoch(self) -> None:
-        """One pass of every active run over its rows, then judge where each of them stands."""
+        """One pass of every active run over its rows, and what is due at the end of an epoch."""
         orders = [self._order(r) for r in self.active]
         skip = self.position
-        for segment in narrowed(segments([len(order) for order in orders], self.recipe.batch_size), self._widest):
-            parts = self.prepared.feed.parts(segment.stop - segment.start, segment.sizes)
+        for segment in split_segments(segments([len(order) for order in orders], self.recipe.batch_size), self._max_runs):
+            parts = self.prepared.loader.group_steps(segment.stop - segment.start, segment.sizes)
             if skip >= len(parts):
                 skip -= len(parts)
                 continue
-            index = np.stack([order[segment.columns] for order in orders[segment.start : segment.stop]])
+            index = np.stack([order[segment.rows] for order in orders[segment.start : segment.stop]])
             self._train_segment(segment, index, parts, skip)
             skip = 0
-        self._judge()
+        self._end_epoch()
 
     def _order(self, r: int) -> np.ndarray:
         """The rows of a run in the order of its current epoch; orders are drawn for a few epochs at once."""
-        run, epoch = self.runs[r], int(self.standing.epoch[r])
+        run, epoch = self.runs[r], int(self.state.epoch[r])
         ahead = min(16, max(1, _ORDER_ROWS // len(run.rows)))
         number, within = divmod(epoch, ahead)
         if r not in self._orders or self._orders[r][0] != number:
@@ -142,17 +144,17 @@ class _Session:
         """Train runs on the rows `index[run, row]`, block by block; the first `skip` blocks are done."""
         recipe, runs = self.recipe, self.active[segment.start : segment.stop]
         first_row = sum(map(sum, parts[:skip]))
-        step = segment.step + sum(map(len, parts[:skip]))
+        step = segment.first_step + sum(map(len, parts[:skip]))
         window = self.stack.window(segment.start, segment.stop)
-        paces = [self._pace(r) for r in runs]
-        update = self.stack.updater(segment.start, paces, recipe.optimizer, self._rate_factor, recipe.clip_norm)
+        groups = [self._update_group(r) for r in runs]
+        update = self.stack.updater(segment.start, groups, recipe.optimizer, self._rate_factor, recipe.clip_norm)
         scale = self._perturbation_scale(runs)
-        noise = self._noise(runs, window)
-        draws = [(self.runs[r].seed, int(self.standing.epoch[r])) for r in runs]
-        for block in self.prepared.feed.blocks(index[:, first_row:], runs, parts[skip:], draws):
+        seeds = self._noise_seeds(runs, window)
+        draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
+        for block in self.prepared.loader.blocks(index[:, first_row:], runs, parts[skip:], draws):
             raws = []
-            for inputs, targets, coefficient in self._steps(block):
-                raws.append(self.algorithm.gradient(window, inputs, targets, coefficient, scale, noise(step)))
+            for inputs, targets, coefficient in self._batches(block):
+                raws.append(self.algorithm.gradient(window, inputs, targets, coefficient, scale, seeds(step)))
                 update(step)
                 step += 1
             self._record(block, torch.cat(raws, dim=1), segment)
@@ -161,7 +163,7 @@ class _Session:
                 if self.interrupted():
                     raise KeyboardInterrupt
 
-    def _steps(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
+    def _batches(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
         """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
         weights: Sequence[Tensor | None] = [None] * len(block.sizes)
         if block.weights is not None:
@@ -171,80 +173,80 @@ class _Session:
             size = inputs.shape[1]
             yield inputs, targets, 1.0 / size if weight is None else weight / size
 
-    def _pace(self, r: int) -> Pace:
-        run, recipe, standing = self.runs[r], self.recipe, self.standing
+    def _update_group(self, r: int) -> UpdateGroup:
+        run, recipe, state = self.runs[r], self.recipe, self.state
         rate = recipe.learning_rate if run.learning_rate is None else run.learning_rate
         decay = recipe.weight_decay if run.weight_decay is None else run.weight_decay
-        steps = len(cut(len(run.rows), recipe.batch_size))
-        rate *= _RESTART_FACTOR ** int(standing.restarts[r])
-        return Pace(rate, decay, int(standing.updates[r]), int(standing.epoch[r]), steps)
+        steps = len(batch_sizes(len(run.rows), recipe.batch_size))
+        rate *= _RESTART_FACTOR ** int(state.restarts[r])
+        return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), steps)
 
-    def _rate_factor(self, pace: Pace, step: int) -> float:
-        per_epoch = pace.steps_per_epoch
-        return self.recipe.schedule(pace.epoch * per_epoch + step, per_epoch * self.recipe.max_epochs)
+    def _rate_factor(self, group: UpdateGroup, step: int) -> float:
+        per_epoch = group.steps_per_epoch
+        return self.recipe.schedule(group.epoch * per_epoch + step, per_epoch * self.recipe.max_epochs)
 
     def _perturbation_scale(self, runs: Sequence[int]) -> Tensor | None:
-        reach = self.prepared.standardization.input_range
-        if self.algorithm.perturbation is None or reach is None:
+        ranges = self.prepared.standardization.input_range
+        if self.algorithm.perturbation is None or ranges is None:
             return None
         factors = [self.runs[r].perturbation_factor for r in runs]
-        scale = reach[list(runs)] * torch.tensor(factors, dtype=reach.dtype).reshape(-1, *[1] * (reach.dim() - 1))
+        scale = ranges[list(runs)] * torch.tensor(factors, dtype=ranges.dtype).reshape(-1, *[1] * (ranges.dim() - 1))
         return scale.unsqueeze(1).to(self.stack.members.parameters.flat)
 
-    def _noise(self, runs: Sequence[int], window: Members) -> Callable[[int], list[list[int]]]:
+    def _noise_seeds(self, runs: Sequence[int], window: Members) -> Callable[[int], list[list[int]]]:
         """Seeds by step, three per run: dropout for x, dropout for x′, the perturbation."""
-        silent = [[0] * len(runs)] * 3
-        if not window.traits.noisy and not self.algorithm.noisy:
-            return lambda step: silent
-        streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.standing.epoch[r])) for r in runs]
-        steps = [len(cut(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]
-        seeds = [own.integers(0, 2**62, size=(n, 3)) for own, n in zip(streams, steps, strict=True)]
-        return lambda step: np.stack([own[step] for own in seeds], axis=1).tolist()
+        unused = [[0] * len(runs)] * 3
+        if not window.traits.needs_seeds and not self.algorithm.uses_randomness:
+            return lambda step: unused
+        streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.state.epoch[r])) for r in runs]
+        steps = [len(batch_sizes(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]
+        seeds = [generator.integers(0, 2**62, size=(n, 3)) for generator, n in zip(streams, steps, strict=True)]
+        return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
     def _record(self, block: Block, raw: Tensor, segment: Segment) -> None:
-        """Note that a block is done, and the losses of its rows as they were before each step."""
+        """Count a block as done, and add up the losses of its rows, each as it was before its step."""
         losses = self.algorithm.criterion.losses(raw, block.targets)
         losses = losses if block.weights is None else losses * block.weights
         span = slice(segment.start, segment.stop)
         self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
-        self.standing.updates[self.active[span]] += len(block.sizes)
+        self.state.updates[self.active[span]] += len(block.sizes)
         self.position += 1
 
     # -- between epochs -------------------------------------------------------------------------------------------
 
-    def _judge(self) -> None:
-        """Keep what is good, take back what diverged, let go of what is finished, write a checkpoint."""
+    def _end_epoch(self) -> None:
+        """Score every run, keep the best weights, restart what diverged, drop what is finished, write a checkpoint."""
         losses = self.loss.cpu().double().numpy() / self._n_rows
-        scores = self._held_out_scores() if self._stopping.any() else np.full(len(self.active), np.nan)
-        finite = np.isfinite(losses) & self._sound() & (np.isfinite(scores) | ~self._stopping)
+        scores = self._held_out_scores() if self._early_stopping.any() else np.full(len(self.active), np.nan)
+        finite = np.isfinite(losses) & self._finite() & (np.isfinite(scores) | ~self._early_stopping)
         if not finite.all():
             self._restart(np.flatnonzero(~finite).tolist())
-        better = self.standing.end_epoch(self.active, finite, losses, scores, self._stopping)
-        self.standing.keep(self.stack.members, self.active, better)
+        better = self.state.end_epoch(self.active, finite, losses, scores, self._early_stopping)
+        self.state.keep_best(self.stack.members, self.active, better)
         self.position = 0
         self.loss.zero_()
-        self._let_go()
-        if self.writer is not None and (not self.active or self.writer.due(int(self.standing.epoch.max()))):
+        self._drop_finished()
+        if self.writer is not None and (not self.active or self.writer.due(int(self.state.epoch.max()))):
             self._write()
 
-    def _sound(self) -> np.ndarray:
-        """Whether each active run is finite: its parameters, its buffers, and what it now says about a few rows."""
+    def _finite(self) -> np.ndarray:
+        """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
         members = self.stack.members
-        sound = members.parameters.finite().numpy()
+        finite = members.parameters.finite().numpy()
         for tensor in (members(self._probe), *members.buffers.values()):
             if not bool(tensor.sum().isfinite()):
-                sound &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
-        return sound
+                finite &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
+        return finite
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
-        feed = self.prepared.feed
+        loader = self.prepared.loader
         total, weight = torch.zeros(2, len(self.active), dtype=torch.float64)
         for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
             span = slice(segment.start, segment.stop)
             runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
-            index = np.stack([self.runs[r].validation[segment.columns] for r in runs])
-            for block in feed.blocks(index, runs, feed.parts(len(runs), segment.sizes)):
+            index = np.stack([self.runs[r].validation[segment.rows] for r in runs])
+            for block in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
                 losses = self.algorithm.criterion.losses(window(block.inputs), block.targets).cpu().double()
                 weights = torch.ones_like(losses) if block.weights is None else block.weights.cpu().double()
                 total[span] += (losses * weights).sum(1)
@@ -252,51 +254,51 @@ class _Session:
         return (total / weight).numpy()
 
     def _restart(self, diverged: list[int]) -> None:
-        """Take runs back to the state that is kept, at a lower learning rate."""
-        standing = self.standing
+        """Take runs back to their best weights, at a lower learning rate."""
+        state = self.state
         for i in diverged:
             r = self.active[i]
-            standing.restarts[r] += 1
-            standing.updates[r] = 0
-            if standing.restarts[r] > self.recipe.max_restarts:
-                rate = self._pace(r).learning_rate / _RESTART_FACTOR
+            state.restarts[r] += 1
+            state.updates[r] = 0
+            if state.restarts[r] > self.recipe.max_restarts:
+                rate = self._update_group(r).learning_rate / _RESTART_FACTOR
                 raise TrainingDiverged(
-                    f"member {r} diverged in epoch {int(standing.epoch[r]) + 1} (its loss or weights are not finite), and "
+                    f"member {r} diverged in epoch {int(state.epoch[r]) + 1} (its loss or weights are not finite), and "
                     f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
                     "lower `learning_rate`, set `clip_norm`, or check the data for extreme values"
                 )
-        self.stack.put_back(standing.parameters.views, standing.buffers, [(self.active[i], i) for i in diverged])
+        self.stack.restore(state.best_parameters.views, state.best_buffers, [(self.active[i], i) for i in diverged])
 
-    def _let_go(self) -> None:
+    def _drop_finished(self) -> None:
         """Train on with the unfinished runs only, so that the stack shrinks as runs stop."""
-        done = self.standing.epoch[self.active] >= self.recipe.max_epochs
-        done |= self._stopping & (self.standing.stale[self.active] >= self.recipe.patience)
+        done = self.state.epoch[self.active] >= self.recipe.max_epochs
+        done |= self._early_stopping & (self.state.epochs_since_best[self.active] >= self.recipe.patience)
         if done.any():
-            going = np.flatnonzero(~done).tolist()
-            stack = self.stack.select(going) if going else self.stack
-            self._activate([self.active[i] for i in going], stack)
+            remaining = np.flatnonzero(~done).tolist()
+            stack = self.stack.select(remaining) if remaining else self.stack
+            self._activate([self.active[i] for i in remaining], stack)
 
-    def stop_if(self, late: bool) -> None:
-        """Let go of all runs, each as it is kept."""
-        self.active = [] if late else self.active
+    def stop_all(self) -> None:
+        """Train no run any longer."""
+        self.active = []
 
     def epochs_done(self) -> int:
         """How far the slowest run that is still trained has come."""
-        return int(self.standing.epoch[self.active].min()) if self.active else self.recipe.max_epochs
+        return int(self.state.epoch[self.active].min()) if self.active else self.recipe.max_epochs
 
     def result(self) -> Trained:
-        """Every run at the state that was kept for it."""
+        """Every run with its best weights."""
         members = self.prepared.members
-        members.parameters.flat.copy_(self.standing.parameters.flat)
-        for name, tensor in self.standing.buffers.items():
+        members.parameters.flat.copy_(self.state.best_parameters.flat)
+        for name, tensor in self.state.best_buffers.items():
             members.buffers[name].copy_(tensor)
-        return Trained(members, self.prepared.standardization, self.standing.history)
+        return Trained(members, self.prepared.standardization, self.state.history)
 
-    # -- surviving ------------------------------------------------------------------------------------------------
+    # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, as the tensors themselves."""
-        tensors = {"loss": self.loss} | self.standing.tensors()
+        tensors = {"loss": self.loss} | self.state.tensors()
         return tensors | self.stack.tensors() if self.active else tensors
 
     def _write(self) -> None:
@@ -305,10 +307,10 @@ class _Session:
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one to go on from."""
-        state = self.writer.read(self.stack.members.device) if self.writer is not None else None
-        if state is None:
+        saved = self.writer.read(self.stack.members.device) if self.writer is not None else None
+        if saved is None:
             return
-        tensors, facts = state
+        tensors, facts = saved
         active: list[int] = facts["active"]
         if active != self.active:
             self._activate(active, self.stack.select(active) if active else self.stack)

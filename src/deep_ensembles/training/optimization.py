@@ -1,9 +1,9 @@
-"""Learning rate schedules, and optimisers that update whole stacks in one fused call."""
+"""Learning rate schedules, optimisers, and the stack of parameters, gradients and moments that they update in one call."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._checks import check_number
+from deep_ensembles.members import FlatStack, Members, copy_runs
+from deep_ensembles.training.batches import equal_ranges
 
 
 class Schedule(Protocol):
@@ -112,7 +114,7 @@ class AdamW:
 
 def _apply(
     kernel: Callable[..., None],
-    own: Adam | AdamW,
+    settings: Adam | AdamW,
     tensors: Sequence[list[Tensor]],
     step: Tensor,
     learning_rate: float,
@@ -123,10 +125,10 @@ def _apply(
         [],
         [step] * len(tensors[0]),
         lr=learning_rate,
-        beta1=own.beta1,
-        beta2=own.beta2,
+        beta1=settings.beta1,
+        beta2=settings.beta2,
         weight_decay=weight_decay,
-        eps=own.epsilon,
+        eps=settings.epsilon,
         amsgrad=False,
         maximize=False,
     )
@@ -136,3 +138,107 @@ def _check(beta1: float, beta2: float, epsilon: float) -> None:
     check_number("beta1", beta1, low=0, high=1, below=True)
     check_number("beta2", beta2, low=0, high=1, below=True)
     check_number("epsilon", epsilon, low=0, above=True)
+
+
+@dataclass(frozen=True)
+class UpdateGroup:
+    """What an update of a run depends on besides its tensors; consecutive runs of equal values are updated in one call.
+
+    Arguments:
+        learning_rate: before the schedule.
+        weight_decay: as the optimiser understands it.
+        updates: how many updates its moments have seen.
+        epoch: the epoch it is in.
+        steps_per_epoch: how many steps an epoch has.
+    """
+
+    learning_rate: float
+    weight_decay: float
+    updates: int
+    epoch: int
+    steps_per_epoch: int
+
+
+class Stack:
+    """Members with their gradients and the moments that the optimiser keeps of these."""
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        self.gradients = members.prepare()
+        self.first_moment, self.second_moment = self.gradients.zeros_like(), self.gradients.zeros_like()
+        self._windows: dict[tuple[int, int], Members] = {}
+
+    def window(self, start: int, stop: int) -> Members:
+        """Members start … stop-1, as views."""
+        if (start, stop) not in self._windows:
+            self._windows[start, stop] = self.members.window(start, stop)
+        return self._windows[start, stop]
+
+    def updater(
+        self,
+        start: int,
+        groups: Sequence[UpdateGroup],
+        optimizer: Optimizer,
+        schedule: Callable[[UpdateGroup, int], float],
+        clip_norm: float | None,
+    ) -> Callable[[int], None]:
+        """A function that makes update *n* of an epoch: clip gradients, then one call of the optimiser per group.
+
+        Arguments:
+            groups: of the runs from `start` on.
+            schedule: the factor on the learning rate, from group and step.
+        """
+        updates = [self._update(start + a, start + b, groups[a], optimizer, schedule) for a, b in equal_ranges(groups)]
+
+        def update(step: int) -> None:
+            if clip_norm is not None:
+                self._clip(start, start + len(groups), clip_norm)
+            for update_group in updates:
+                update_group(step)
+
+        return update
+
+    def _update(
+        self, start: int, stop: int, group: UpdateGroup, optimizer: Optimizer, schedule: Callable[[UpdateGroup, int], float]
+    ) -> Callable[[int], None]:
+        stacks: tuple[FlatStack, ...] = (self.members.parameters, self.gradients, self.first_moment, self.second_moment)
+        if (start, stop) == (0, len(self.members)):
+            tensors = [[stack.flat] for stack in stacks]
+        else:
+            tensors = [[view[start:stop] for view in stack.views.values()] for stack in stacks]
+        updates = torch.arange(group.updates + 1.0, group.updates + group.steps_per_epoch + 1.0, device=self.members.device)
+        counts = iter(updates)
+
+        def update(step: int) -> None:
+            optimizer(tensors, next(counts), group.learning_rate * schedule(group, step), group.weight_decay)
+
+        return update
+
+    def _clip(self, start: int, stop: int, limit: float) -> None:
+        factor = (limit / (self.gradients.norms(start, stop) + 1e-12)).clamp_max(1.0)
+        for view in self.gradients.views.values():
+            view[start:stop].mul_(factor.reshape(-1, *[1] * (view.dim() - 1)))
+
+    def restore(
+        self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]
+    ) -> None:
+        """Take runs back to a stored state, with fresh moments: pairs of (stored run, run of the stack)."""
+        copy_runs(parameters, self.members.parameters.views, pairs)
+        copy_runs(buffers, self.members.buffers, pairs)
+        for moment in (self.first_moment, self.second_moment):
+            for view in moment.views.values():
+                view[[run for _, run in pairs]] = 0.0
+
+    def select(self, runs: Sequence[int]) -> Stack:
+        """A smaller stack with copies of some runs, moments included."""
+        smaller = Stack(self.members.select(runs))
+        smaller.first_moment.flat.copy_(self.first_moment.select(runs).flat)
+        smaller.second_moment.flat.copy_(self.second_moment.select(runs).flat)
+        return smaller
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of it, as the tensors themselves."""
+        stacks = {"parameters": self.members.parameters, "first moment": self.first_moment}
+        stacks["second moment"] = self.second_moment
+        named = {f"buffer {name}": tensor for name, tensor in self.members.buffers.items()}
+        return {name: stack.flat for name, stack in stacks.items()} | named

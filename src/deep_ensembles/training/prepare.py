@@ -1,4 +1,4 @@
-"""What a training starts from: runs' rows surveyed, networks built, everything checked to fit together."""
+"""What a training starts from: statistics of the rows, networks, batches; all checked to fit together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deep_ensembles._random import seeded
 from deep_ensembles.members import Factory, Members, assemble
-from deep_ensembles.training.batches import Feed, feed_of
-from deep_ensembles.training.data import InMemory, Rows, Survey, survey
+from deep_ensembles.training.batches import BatchLoader, batch_loader
+from deep_ensembles.training.data import InMemory, Rows, RowStatistics, row_statistics
+from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe
 from deep_ensembles.training.runs import Run
 from deep_ensembles.training.standardization import Standardization
@@ -25,38 +27,38 @@ from deep_ensembles.training.step import Algorithm
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything a training session needs besides its own state.
+    """Everything that a training needs besides its state.
 
     Arguments:
         members: one untrained network per run.
-        feed: standardised rows, on the device.
+        loader: standardised rows, on the device.
         standardization: that of each run.
     """
 
     members: Members
-    feed: Feed
+    loader: BatchLoader
     standardization: Standardization
 
 
 def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
-    """Survey the rows of each run, build its network, and see that networks, head, rule and data fit together."""
+    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together."""
     device = recipe.torch_device()
     discrete = algorithm.criterion.discrete
-    surveys, groups = _surveys(rows, runs, recipe, discrete)
-    distinct = Standardization.stack([each.standardization for each in surveys])
+    statistics, groups = _distinct_statistics(rows, runs, recipe, discrete)
+    distinct = Standardization.stack([known.standardization for known in statistics])
     inputs, targets, _ = rows.read(runs[0].rows[:4])
     inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
     if algorithm.perturbation is not None and not inputs.is_floating_point():
         raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
     members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
-    greatest = max(each.greatest_target for each in surveys) if discrete else 0
+    greatest = max(known.greatest_target for known in statistics) if discrete else 0
     if discrete and isinstance(rows, InMemory):
         greatest = float(rows.targets.max())  # of held-out rows too
     targets = distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device)
     _check_outputs(members, inputs, targets, algorithm, greatest)
     return Prepared(
         members=members,
-        feed=feed_of(rows, surveys, groups, members.parameters.flat),
+        loader=batch_loader(rows, statistics, groups, members.parameters.flat),
         standardization=distinct.select(groups),
     )
 
@@ -97,19 +99,21 @@ def _identity(part: Any) -> Any:
     return [kind, sorted(values)]
 
 
-def _surveys(rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool) -> tuple[list[Survey], list[int]]:
-    """One survey per distinct set of rows, and the number of each run's."""
-    known: dict[bytes, int] = {}
-    found: list[Survey] = []
+def _distinct_statistics(
+    rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool
+) -> tuple[list[RowStatistics], list[int]]:
+    """The statistics of every distinct set of rows, and the number of each run's."""
+    numbers: dict[bytes, int] = {}
+    statistics: list[RowStatistics] = []
     groups = []
     for run in runs:
         key = _row_key(run.rows)
-        if key not in known:
-            known[key] = len(found)
+        if key not in numbers:
+            numbers[key] = len(statistics)
             targets = recipe.standardize_targets and not discrete
-            found.append(survey(rows, run.rows, recipe.standardize_inputs, targets))
-        groups.append(known[key])
-    return found, groups
+            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs, targets))
+        groups.append(numbers[key])
+    return statistics, groups
 
 
 def _row_key(rows: np.ndarray) -> bytes:
@@ -117,7 +121,7 @@ def _row_key(rows: np.ndarray) -> bytes:
 
 
 def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm: Algorithm, greatest_class: float) -> None:
-    """Better said now than within the first step."""
+    """Errors are clearer now than within the first step."""
     inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
     try:
         raw = members(inputs.expand(len(members), *inputs.shape))
@@ -133,3 +137,24 @@ def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm:
     except RuntimeError as error:
         raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {algorithm.criterion.head} and targets of shape "
                          f"{list(targets.shape[1:])} ({str(error).splitlines()[0]})") from error  # fmt: skip
+    if algorithm.criterion.uses_autograd and not _is_scored_alone(algorithm.criterion, raw[:1], targets):
+        raise ValueError("`scoring_rule` and `head` must treat every member by itself, got another loss for a member among "
+                         "others than alone; take no mean or count over the first axis, which is members")  # fmt: skip
+
+
+def _is_scored_alone(criterion: Criterion, raw: Tensor, targets: Tensor) -> bool:
+    """Whether a member's losses are the same between two others, made up to differ from it, and by itself."""
+    raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+    before, after = torch.randn(2, *raw.shape, generator=torch.Generator().manual_seed(0)).to(raw)
+
+    def losses(*members: Tensor, seed: int = 0) -> Tensor:
+        with seeded(seed, raw.device):
+            return criterion.losses(torch.cat(members), targets.expand(len(members), *targets.shape))
+
+    try:
+        among, again = (losses(before, raw, after, seed=seed) for seed in (0, 1))
+    except RuntimeError:  # the rule holds a tensor with one row per member
+        return False
+    if not torch.allclose(among, again, equal_nan=True):
+        return True  # the rule draws random numbers, so that nothing can be compared
+    return torch.allclose(among[1:2], losses(raw), rtol=1e-4, atol=1e-5, equal_nan=True)

@@ -1,4 +1,4 @@
-"""Runs: one network to train each, and the list of them that a recipe asks for."""
+"""Runs: each is one network to train. A recipe and a list of seeds make a list of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units: networks are trained on standardised numbers, users see their own."""
+"""Standardisation: networks are trained on numbers of mean 0 and deviation 1, users see the units of their data."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class Standardization:
     @classmethod
     def stack(cls, runs: Sequence[Standardization]) -> Standardization:
         """The standardisations of single runs as one."""
-        columns = {f.name: [getattr(run, f.name) for run in runs] for f in fields(cls)}
-        return cls(**{name: None if values[0] is None else torch.stack(values) for name, values in columns.items()})
+        lists = {f.name: [getattr(run, f.name) for run in runs] for f in fields(cls)}
+        return cls(**{name: None if values[0] is None else torch.stack(values) for name, values in lists.items()})
 
     def select(self, runs: Sequence[int]) -> Standardization:
         """The standardisations of some runs."""
@@ -118,7 +118,7 @@ class Standardization:
         """
         if self.input_shift is not None and self.input_scale is not None:
             precise = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else torch.float64
-            shift, scale = (each[runs].unsqueeze(1).to(precise) for each in (self.input_shift, self.input_scale))
+            shift, scale = (unit[runs].unsqueeze(1).to(precise) for unit in (self.input_shift, self.input_scale))
             x = (x.to(precise) - shift) / scale
         return x.to(dtype) if x.is_floating_point() else x
 
