@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Normal
 from torch.distributions.constraints import Constraint
 
-from deep_ensembles._distributions import exact_cdf, exact_icdf, indexed, invert, marginal, parameters_of, rebuilt
+from deep_ensembles._distributions import exact_cdf, indexed, marginal, mixture_quantiles, parameters_of, rebuilt
 
 # Knots, in standard deviations of a component, between which densities are integrated piece by piece.
 _KNOTS = (-40.0, -15.0, -8.5, -6.0, -4.5, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.5, 6.0, 8.5, 15.0, 40.0)
@@ -118,34 +118,20 @@ class Mixture(Distribution):
         return self._average(exact_cdf(marginal(self.components), self._per_member(value, event)), event)
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Exact quantiles of each target, by a safeguarded Newton iteration between the members' own quantiles."""
-        single = marginal(self.components)
+        """Quantiles of each target, exact to rounding; for point members the least point that reaches the level."""
         value = torch.as_tensor(value, dtype=self.weights.dtype, device=self.weights.device)
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
-        value = value.expand(torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape))
-        if len(self.batch_shape) == 1 and self.batch_shape[0] > _QUANTILE_ROWS:
-            rows = [slice(i, i + _QUANTILE_ROWS) for i in range(0, self.batch_shape[0], _QUANTILE_ROWS)]
-            along = -1 - len(self.event_shape)
-            parts = value.split(_QUANTILE_ROWS, along)
-            return torch.cat([self[own].icdf(part) for own, part in zip(rows, parts, strict=True)], along)
-        quantiles = exact_icdf(single, self._per_member(value, len(self.event_shape)))
-        dim = self._member_dim(len(self.event_shape))
-        if not bool(marginal(self.components).variance.any()):
-            return self._step_quantile(quantiles, value, dim)
-        middle = self._average(quantiles, len(self.event_shape))
-        return invert(self.cdf, self._density, value, (quantiles.amin(dim), middle, quantiles.amax(dim)))
-
-    def _step_quantile(self, points: Tensor, value: Tensor, dim: int) -> Tensor:
-        """The smallest member's point that reaches the wanted share, where members predict points."""
-        ordered, order = points.sort(dim)
-        shares = self.weights[order].cumsum(dim) * (1 + 4 * torch.finfo(points.dtype).eps)
-        first = (shares < value.unsqueeze(dim)).sum(dim, keepdim=True).clamp_max(self.n_members - 1)
-        return ordered.gather(dim, first).squeeze(dim)
-
-    def _density(self, value: Tensor) -> Tensor:
-        event = len(self.event_shape)
-        return self._average(marginal(self.components).log_prob(self._per_member(value, event)).exp(), event)
+        shape = self.batch_shape + self.event_shape
+        levels = value.expand(torch.broadcast_shapes(value.shape, shape))
+        places = torch.arange(math.prod(shape), device=value.device).reshape(shape).expand(levels.shape)
+        counted = self.weights > 0
+        single, weights = marginal(self.components), self.weights[counted]
+        flat = rebuilt(single, lambda parameter: parameter[counted].reshape(len(weights), -1))
+        solve = mixture_quantiles if bool(flat.variance.any()) else _step_quantiles
+        chunks = zip(places.reshape(-1).split(_QUANTILE_ROWS), levels.reshape(-1).split(_QUANTILE_ROWS), strict=True)
+        parts = [solve(indexed(flat, (slice(None), rows)), weights, part) for rows, part in chunks]
+        return torch.cat(parts).reshape(levels.shape)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Pick a member for each draw, then draw from it."""
@@ -289,6 +275,14 @@ class Mixture(Distribution):
     def _average(self, values: Tensor, event_dims: int) -> Tensor:
         """The weighted sum over members, the one place where members are combined."""
         return (values * self._aligned(self.weights, event_dims)).sum(self._member_dim(event_dims))
+
+
+def _step_quantiles(points: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
+    """The least of the members' points, `[member, row]`, at which their weights reach the level."""
+    ordered, order = points.mean.sort(0)
+    shares = weights[order].cumsum(0) * (1 + 4 * torch.finfo(weights.dtype).eps)
+    first = (shares < levels).sum(0, keepdim=True).clamp_max(len(weights) - 1)
+    return ordered.gather(0, first)[0]
 
 
 def concatenated(mixtures: Sequence[Mixture]) -> Mixture:

@@ -17,6 +17,7 @@ from torch.distributions import Distribution, Normal
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles._checks import check_number, require
+from deep_ensembles._distributions import normal_cdf
 from deep_ensembles.mixture import Mixture
 
 Vector = NDArray[np.float64]
@@ -262,7 +263,7 @@ def _exactly(mixture: Mixture, means: Tensor, scales: Tensor, before: Sequence[f
     levels, values = (mixture.weights.new_tensor(each) for each in (before, after))
     ends = (mixture.icdf(levels[1:-1, None]) - mixture.mean).unsqueeze(1)  # [level, 1, row]
     z = (ends - means) / scales  # [level, member, row]
-    below, density = torch.special.ndtr(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
+    below, density = normal_cdf(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)
     first = means * below - scales * density
     second = (means.square() + scales.square()) * below - scales * (means + ends) * density
     whole = torch.stack([means, means.square() + scales.square()]).unsqueeze(1)  # [moment, 1, member, row]
