@@ -32,17 +32,17 @@ def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTab
     told, y = read(out), table["price"].to_numpy()
     scores = plain_scores(found)
     mean, lower, upper = (told[name].to_numpy() for name in ("mean", "lower", "upper"))
-    assert scores["RMSE"] == pytest.approx(root_mean_squared_error(y, mean), rel=1e-6)
-    assert scores["MAE"] == pytest.approx(mean_absolute_error(y, mean), rel=1e-6)
-    assert scores["R²"] == pytest.approx(r2_score(y, mean), rel=1e-6)
+    assert scores["RMSE"] == pytest.approx(root_mean_squared_error(y, mean), rel=1e-5)
+    assert scores["MAE"] == pytest.approx(mean_absolute_error(y, mean), rel=1e-5)
+    assert scores["R²"] == pytest.approx(r2_score(y, mean), rel=1e-5, abs=1e-6)
     assert scores["80 % coverage"] == pytest.approx(((lower <= y) & (y <= upper)).mean())
-    assert scores["80 % width"] == pytest.approx((upper - lower).mean(), rel=1e-6)
+    assert scores["80 % width"] == pytest.approx((upper - lower).mean(), rel=1e-5)
     assert scores["Rank correlation"] == pytest.approx(
         stats.spearmanr(told["std"].to_numpy(), np.abs(y - mean))[0], rel=1e-6
     )
     assert (found.n_rows, found.n_members, found.task) == (150, 3, "numbers")
     means, _ = normal_mixture(numbers, table)
-    assert found.score("RMSE").single == pytest.approx(root_mean_squared_error(y, means[0]), rel=1e-6)
+    assert found.score("RMSE").single == pytest.approx(root_mean_squared_error(y, means[0]), rel=1e-5)
 
 
 def test_an_evaluation_of_classes_is_what_the_predictions_say(classes: FittedTable, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_rows_without_a_target_are_left_out_and_said(
     known = [i for i, price in enumerate(gaps) if price is not None]
     found = evaluate_table(numbers.model, data).evaluation
     alone = evaluate_table(numbers.model, write(table.take(known), tmp_path / "known.parquet")).evaluation
-    assert plain_scores(found) == pytest.approx(plain_scores(alone), rel=1e-5)
+    assert plain_scores(found) == pytest.approx(plain_scores(alone), rel=1e-5, abs=1e-6)
     assert found.about["Left out"] == f"{60 - len(known)} rows without a value of price"
     assert "Left out" not in alone.about
     for ours, theirs in zip(found.wrong, alone.wrong, strict=True):
@@ -118,7 +118,9 @@ def test_parts_may_store_columns_as_other_types(numbers: FittedTable, tmp_path: 
     whole = evaluate_table(numbers.model, write(table, tmp_path / "whole.parquet")).evaluation
     other = with_column(table.slice(20), "size", [str(each) for each in table["size"].to_pylist()[20:]])
     parts = [write(table.slice(0, 20), tmp_path / "1.parquet"), write(other, tmp_path / "2.parquet")]
-    assert plain_scores(evaluate_table(numbers.model, parts).evaluation) == pytest.approx(plain_scores(whole))
+    assert plain_scores(evaluate_table(numbers.model, parts).evaluation) == pytest.approx(
+        plain_scores(whole), rel=1e-5, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
