@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from _processes import not_on_windows
 from torch import nn
 
 from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, ModelFileError, load, mlp
@@ -15,6 +16,7 @@ X = np.random.default_rng(0).normal(size=(230, 8))
 Y = X[:, 0] + X[:, 1] ** 2
 
 
+@not_on_windows
 def test_saving_through_a_link_replaces_what_it_points_to(tmp_path: Path) -> None:
     model = DeepEnsembleRegressor(1, max_epochs=1, random_state=0).fit(X, Y)
     model.save(tmp_path / "real")
