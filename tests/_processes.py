@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+
+import pytest
+
+not_on_windows = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no terminals, signals and links as other systems have them"
+)
 
 
 @contextmanager
@@ -21,12 +27,20 @@ def started(command: Sequence[str], **settings: Any) -> Iterator[subprocess.Pope
         process.wait()
 
 
-def shown_by(command: Sequence[str], terminal: bool) -> str:
-    """What a process that must succeed writes to standard error, be it a terminal or a pipe."""
-    reader, writer = pty.openpty() if terminal else os.pipe()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    shown = b""
-    with started(command, stderr=writer, stdout=subprocess.DEVNULL, env=environment) as process:
+def printed(code: str, *arguments: object, **environment: str) -> str:
+    """What a Python program that must succeed prints."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def shown_by(command: Sequence[str], terminal: bool, stream: str = "stderr", **environment: str) -> str:
+    """What a process that must succeed writes to standard error (or output), be it a terminal or a pipe."""
+    reader, writer = os.openpty() if terminal else os.pipe()
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: writer}
+    shown, surroundings = b"", {**os.environ, "TERM": "xterm", "COLUMNS": "120", **environment}
+    with started(command, env=surroundings, **streams) as process:
         os.close(writer)
         try:
             while chunk := os.read(reader, 65536):

@@ -1,14 +1,24 @@
-"""One thread, on which small networks are fastest where other programs run; and models that several files ask."""
+"""What holds for all tests: threads, `hypothesis`, and models that several files ask."""
 
 from __future__ import annotations
 
+import os
+
+import hypothesis
 import pytest
 import torch
 from _made_tables import classes_settings, fitted, houses, numbers_settings
 
 from deep_ensembles.tabular import FittedTable
 
-torch.set_num_threads(1)
+# Small networks are fastest on one thread where other programs run; `make test-portable` tries two.
+torch.set_num_threads(int(os.environ.get("DEEP_ENSEMBLES_TEST_THREADS", "1")))
+
+# A busy machine must not fail a test, and a test that fails must fail again.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")

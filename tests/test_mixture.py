@@ -78,7 +78,9 @@ class TestDensities:
         values = np.concatenate([m + s * z for z in (-3, -0.5, 0, 1, 3)])[:, 0]
         weights = mixture.weights.numpy()
         given = torch.tensor(values)[:, None]
-        np.testing.assert_allclose(mixture.log_prob(given)[:, 0], np.log(weights @ norm.pdf(values, m, s)), rtol=1e-10)
+        np.testing.assert_allclose(
+            mixture.log_prob(given)[:, 0], np.log(weights @ norm.pdf(values, m, s)), rtol=1e-10, atol=1e-12
+        )
         np.testing.assert_allclose(mixture.cdf(given)[:, 0], weights @ norm.cdf(values, m, s), rtol=1e-10, atol=1e-15)
 
     def test_log_prob_far_out_does_not_underflow(self):

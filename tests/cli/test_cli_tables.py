@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import shlex
 import signal
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from _made_tables import houses, read, with_column, write
+from _processes import not_on_windows, printed, shown_by
 from click.testing import Result
 from sklearn.datasets import load_diabetes
 from typer.testing import CliRunner
@@ -436,8 +436,7 @@ for command in %r:
     assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0
 print([name for name in ("torch", "pyarrow", "sklearn", "scipy") if name in sys.modules])
 """
-    found = subprocess.run([sys.executable, "-c", code % COMMANDS], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    assert printed(code % COMMANDS).strip() == "[]"
 
 
 @pytest.mark.slow
@@ -478,6 +477,7 @@ def test_a_reader_that_leaves_early_stops_nothing(folder: Path, tmp_path: Path) 
 LONG = ["--members", "2", "--max-epochs", "3000", "--seed", "1"]
 
 
+@not_on_windows
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -533,39 +533,22 @@ def test_a_pipe_gets_no_escape_codes(folder: Path) -> None:
     assert ESCAPE not in done("evaluate", folder / "price-model", folder / "new.csv").output
 
 
+@not_on_windows
 @pytest.mark.slow
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_a_terminal_gets_colours_unless_it_wants_none(no_color: str, folder: Path) -> None:
-    ours, theirs = pty.openpty()
-    env = {"TERM": "xterm-256color", "NO_COLOR": no_color}
-    process = started("evaluate", folder / "price-model", folder / "new.csv", env=env, stdout=theirs, stderr=subprocess.PIPE)
-    os.close(theirs)
-    said = b""
-    try:
-        while block := os.read(ours, 65536):
-            said += block
-    except OSError:  # how a terminal ends
-        pass
-    os.close(ours)
-    _, errors = process.communicate(timeout=300)
-    assert (process.returncode, errors) == (0, "")
-    assert b"RMSE" in said
-    assert (ESCAPE.encode() in said) is not bool(no_color)
+    command = [*PROGRAM, "evaluate", str(folder / "price-model"), str(folder / "new.csv")]
+    shown = shown_by(command, terminal=True, stream="stdout", TERM="xterm-256color", NO_COLOR=no_color)
+    assert "RMSE" in shown
+    assert (ESCAPE in shown) is not bool(no_color)
 
 
 @pytest.mark.slow
 def test_shells_can_complete() -> None:
     env = {"_DEEP_ENSEMBLES_COMPLETE": "complete_bash", "COMP_WORDS": "deep-ensembles ev", "COMP_CWORD": "1"}
     code = "import sys; sys.argv[0] = 'deep-ensembles'; from deep_ensembles.cli import app; app(prog_name='deep-ensembles')"
-    found = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
-    assert found.stdout.split() == ["evaluate"]
-    env = {"_DEEP_ENSEMBLES_COMPLETE": "source_bash"}
-    found = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True, check=False
-    )
-    assert "_DEEP_ENSEMBLES_COMPLETE=complete_bash" in found.stdout
+    assert printed(code, **env).split() == ["evaluate"]
+    assert "_DEEP_ENSEMBLES_COMPLETE=complete_bash" in printed(code, _DEEP_ENSEMBLES_COMPLETE="source_bash")
 
 
 PEAK = """
@@ -588,14 +571,13 @@ def large_table(path: Path, millions: int) -> Path:
     return path
 
 
+@not_on_windows
 @pytest.mark.slow
 def test_memory_does_not_grow_with_rows(folder: Path, tmp_path: Path) -> None:
     peaks = []
     for millions in (1, 4):
         data, out = large_table(tmp_path / f"{millions}.parquet", millions), tmp_path / "p.parquet"
-        command = [sys.executable, "-c", PEAK, str(folder / "price-model"), str(data), str(out)]
-        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=500)
-        rows, peak = map(int, found.stdout.split())
+        rows, peak = map(int, printed(PEAK, folder / "price-model", data, out).split())
         assert rows == pa.parquet.read_metadata(out).num_rows == millions * 1_000_000
         peaks.append(peak)
     assert peaks[1] - peaks[0] < 150
@@ -609,6 +591,7 @@ def test_only_the_state_of_this_model_is_cleared_away(folder: Path, tmp_path: Pa
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*others, "m[1]"])
 
 
+@not_on_windows
 @pytest.mark.slow
 def test_ctrl_c_in_predict_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
     data = large_table(tmp_path / "large.parquet", 3)

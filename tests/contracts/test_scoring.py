@@ -197,15 +197,15 @@ def crps_by_quadrature(cdf: Callable[[float], float], target: float, corners: li
 def test_log_score_equals_scipy():
     means, deviations, targets, mixture = grid()
     single = log_score(mixture.member(0), torch.tensor(targets))
-    np.testing.assert_allclose(single, -norm.logpdf(targets, means[0], deviations[0]), rtol=1e-12)
+    np.testing.assert_allclose(single, -norm.logpdf(targets, means[0], deviations[0]), rtol=1e-12, atol=1e-12)
     density = np.array([0.25, 0.75]) @ norm.pdf(targets, means, deviations)
-    np.testing.assert_allclose(log_score(mixture, torch.tensor(targets)), -np.log(density), rtol=1e-12)
+    np.testing.assert_allclose(log_score(mixture, torch.tensor(targets)), -np.log(density), rtol=1e-12, atol=1e-12)
 
 
 def test_log_score_of_several_targets_is_joint():
     distribution = several(KINDS["several"].free(4))
     expected = -norm.logpdf(0.5, distribution.mean, distribution.stddev).sum(-1)
-    np.testing.assert_allclose(log_score(distribution, torch.full((4, 2), 0.5)), expected, rtol=1e-12)
+    np.testing.assert_allclose(log_score(distribution, torch.full((4, 2), 0.5)), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_log_score_of_classes_is_the_cross_entropy():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def test_what_was_written_is_read(tmp_path):
     assert json.loads((found.path / CONFIG).read_text()) == CELL.config
 
 
+@pytest.mark.skipif(shutil.which("sha256sum") is None, reason="needs the program sha256sum")
 def test_the_mark_is_what_sha256sum_checks(tmp_path):
     path = write(tmp_path).path
     subprocess.run(["sha256sum", "--check", "--quiet", DONE], cwd=path, check=True)

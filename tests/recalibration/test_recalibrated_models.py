@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -189,34 +185,3 @@ def test_time_that_is_up_ends_the_training() -> None:
     epochs = np.isfinite(ensemble.history[0]).sum(1)
     assert 1 <= epochs.min() == epochs.max() < 100_000
     assert bool(ensemble(x).mean.isfinite().all())
-
-
-INTERRUPTED = """
-import sys, torch
-from functools import partial
-from deep_ensembles import Checkpoint, fit_ensemble, mlp
-torch.set_num_threads(1)
-x = torch.randn(300, 4, generator=torch.Generator().manual_seed(0))
-print("ready", flush=True)
-fit_ensemble(partial(mlp, 4, 2, (16,)), x, x[:, 0], n_members=3, max_epochs=int(sys.argv[2]), random_state=0,
-             checkpoint=Checkpoint(sys.argv[1], every_seconds=None)).save(sys.argv[1] + ".model")
-"""
-
-
-def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
-    path = tmp_path / "state.safetensors"
-    command = [sys.executable, "-c", INTERRUPTED, str(path), "1500"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.7)
-    os.kill(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors
-    assert path.exists()
-    assert not Path(f"{path}.model").exists()
-    subprocess.run(command, check=True, timeout=120)
-    other = str(tmp_path / "calm.safetensors")
-    subprocess.run([*command[:3], other, "1500"], check=True, timeout=120)
-    first, second = (Path(f"{each}.model") / "model.safetensors" for each in (path, other))
-    assert first.read_bytes() == second.read_bytes()

@@ -32,17 +32,17 @@ def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTab
     told, y = read(out), table["price"].to_numpy()
     scores = plain_scores(found)
     mean, lower, upper = (told[name].to_numpy() for name in ("mean", "lower", "upper"))
-    assert scores["RMSE"] == pytest.approx(root_mean_squared_error(y, mean), rel=1e-6)
-    assert scores["MAE"] == pytest.approx(mean_absolute_error(y, mean), rel=1e-6)
-    assert scores["R²"] == pytest.approx(r2_score(y, mean), rel=1e-6)
+    assert scores["RMSE"] == pytest.approx(root_mean_squared_error(y, mean), rel=1e-5)
+    assert scores["MAE"] == pytest.approx(mean_absolute_error(y, mean), rel=1e-5)
+    assert scores["R²"] == pytest.approx(r2_score(y, mean), rel=1e-5, abs=1e-6)
     assert scores["80 % coverage"] == pytest.approx(((lower <= y) & (y <= upper)).mean())
-    assert scores["80 % width"] == pytest.approx((upper - lower).mean(), rel=1e-6)
+    assert scores["80 % width"] == pytest.approx((upper - lower).mean(), rel=1e-5)
     assert scores["Rank correlation"] == pytest.approx(
         stats.spearmanr(told["std"].to_numpy(), np.abs(y - mean))[0], rel=1e-6
     )
     assert (found.n_rows, found.n_members, found.task) == (150, 3, "numbers")
     means, _ = normal_mixture(numbers, table)
-    assert found.score("RMSE").single == pytest.approx(root_mean_squared_error(y, means[0]), rel=1e-6)
+    assert found.score("RMSE").single == pytest.approx(root_mean_squared_error(y, means[0]), rel=1e-5)
 
 
 def test_an_evaluation_of_classes_is_what_the_predictions_say(classes: FittedTable, tmp_path: Path) -> None:

@@ -257,7 +257,7 @@ def test_without_a_hold_out_rows_are_judged_out_of_fold(tmp_path: Path) -> None:
     assert found.evaluation.n_rows == 200
     means = ensemble.out_of_fold(found.model.schema.encode(table)).mean.numpy()
     price = table["price"].to_numpy()
-    assert found.evaluation.score("RMSE").ensemble == pytest.approx(root_mean_squared_error(price, means))
+    assert found.evaluation.score("RMSE").ensemble == pytest.approx(root_mean_squared_error(price, means), rel=1e-5)
     in_fold = root_mean_squared_error(price, found.model(table).mean.numpy())
     assert found.evaluation.score("RMSE").ensemble != pytest.approx(in_fold)
 
@@ -273,13 +273,13 @@ def test_scores_of_held_out_numbers_are_what_scipy_says(numbers: FittedTable, tm
     density = stats.norm(means, deviations).pdf(y).mean(0)
     level = stats.norm(means, deviations).cdf(y).mean(0)
     scores = plain_scores(numbers.evaluation)
-    assert scores["NLL"] == pytest.approx(-np.log(density).mean(), rel=1e-6)
-    assert scores["RMSE"] == pytest.approx(root_mean_squared_error(y, means.mean(0)), rel=1e-6)
-    assert scores["MAE"] == pytest.approx(mean_absolute_error(y, means.mean(0)), rel=1e-6)
-    assert scores["R²"] == pytest.approx(r2_score(y, means.mean(0)), rel=1e-6)
+    assert scores["NLL"] == pytest.approx(-np.log(density).mean(), rel=1e-5, abs=1e-6)
+    assert scores["RMSE"] == pytest.approx(root_mean_squared_error(y, means.mean(0)), rel=1e-5)
+    assert scores["MAE"] == pytest.approx(mean_absolute_error(y, means.mean(0)), rel=1e-5)
+    assert scores["R²"] == pytest.approx(r2_score(y, means.mean(0)), rel=1e-5, abs=1e-6)
     assert scores["90 % coverage"] == pytest.approx(((level >= 0.05) & (level <= 0.95)).mean())
     single = stats.norm(means[0], deviations[0])
-    assert numbers.evaluation.score("NLL").single == pytest.approx(-single.logpdf(y).mean(), rel=1e-6)
+    assert numbers.evaluation.score("NLL").single == pytest.approx(-single.logpdf(y).mean(), rel=1e-5, abs=1e-6)
     train, _ = held_out(table, tmp_path, numbers_settings())
     trained = table["price"].to_numpy()[train]
     constant = stats.norm(trained.mean(), trained.std())
@@ -376,7 +376,7 @@ def test_a_recalibration_is_judged_by_rows_it_was_not_fitted_on(tmp_path: Path) 
         own = torch.arange(len(y)) % 5 == part
         losses.append(-variance_scaling(mixture[~own], y[~own])(mixture[own]).log_prob(y[own]))
     told = found.evaluation.score("NLL").ensemble
-    assert told == pytest.approx(float(torch.cat(losses).mean()), rel=1e-6)
+    assert told == pytest.approx(float(torch.cat(losses).mean()), rel=1e-5, abs=1e-6)
     same_rows = -found.model(rows).log_prob(y).mean()
     assert told > float(same_rows) + 1e-4
 

@@ -41,6 +41,19 @@ FLOATS = (np.float64, np.float32)
 class DeepEnsemble(BaseEstimator):
     """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
 
+    n_members: int
+    hidden_sizes: Sequence[int]
+    activation: str | Callable[[], nn.Module]
+    batch_norm: bool
+    dropout: float
+    network: NetworkFactory | None
+    head: HeadFunction | None
+    scoring_rule: ScoringRule
+    perturbation: Perturbation | None
+    batch_size: int
+    folds: ComplementaryFolds | None
+    recalibration: FitRecalibration | None
+    random_state: RandomState
     ensemble_: Ensemble
     n_features_in_: int
     feature_range_: np.ndarray
@@ -76,39 +89,13 @@ class DeepEnsemble(BaseEstimator):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        self.n_members = n_members
-        self.hidden_sizes = hidden_sizes
-        self.activation = activation
-        self.batch_norm = batch_norm
-        self.dropout = dropout
-        self.network = network
-        self.head = head
-        self.scoring_rule = scoring_rule
-        self.perturbation = perturbation
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.schedule = schedule
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.clip_norm = clip_norm
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.folds = folds
-        self.time_limit = time_limit
-        self.recalibration = recalibration
-        self.resampling = resampling
-        self.checkpoint = checkpoint
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+        store(self, locals())
 
     def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
         head = default_head if self.head is None else self.head
         size = getattr(head, "raw_size", None)
         settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
-        Recipe(**settings)  # to say what is wrong with a setting before anything uses it
+        Recipe(**settings)  # checks the settings before anything uses them
         if self.recalibration is not None and self.folds is None:
             require(self.n_members > 1, "n_members", "at least 2 for members to hold rows out", self.n_members,
                     "or call `recalibrate` with rows the model has not seen")  # fmt: skip
@@ -166,7 +153,7 @@ class DeepEnsemble(BaseEstimator):
         return self.ensemble_(checked)
 
     def recalibrate(self, X: Any, y: Any, fit: FitRecalibration = choose) -> Self:
-        """Put predictions right by rows that the model was not trained on; kept in the model and its file.
+        """Correct the predicted probabilities by rows that the model was not trained on; saved with the model.
 
         Arguments:
             X, y: rows and targets.
@@ -177,7 +164,7 @@ class DeepEnsemble(BaseEstimator):
         return self
 
     def _target(self, y: Any) -> np.ndarray:
-        """Targets as the ensemble knows them."""
+        """Targets as the ensemble was trained on them: numbers, or class numbers."""
         raise NotImplementedError
 
     def report(self, X: Any, y: Any, *, coverage: float = 0.9, target: int = 0) -> Report:
@@ -189,16 +176,16 @@ class DeepEnsemble(BaseEstimator):
             target: which one, where there are several.
         """
         checked = self._validated(X)
-        known = self._target(y)
-        if known.ndim > 1:
-            require(0 <= target < known.shape[1], "target", f"from 0 to {known.shape[1] - 1}", target)
-            known = known[:, target]
-        check_consistent_length(checked, known)
+        targets = self._target(y)
+        if targets.ndim > 1:
+            require(0 <= target < targets.shape[1], "target", f"from 0 to {targets.shape[1] - 1}", target)
+            targets = targets[:, target]
+        check_consistent_length(checked, targets)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
-        alone = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
+        single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
         evaluation = evaluate(
-            beside_targets(self.ensemble_.batches(checked), known, alone, which=target),
+            beside_targets(self.ensemble_.batches(checked), targets, single, which=target),
             constant=self._constant(target),
             coverage=coverage,
             labels=getattr(self, "classes_", None),
@@ -206,10 +193,10 @@ class DeepEnsemble(BaseEstimator):
             unseen=None if low_high is None else unseen_values(names, checked, *low_high),
             about={"Model": type(self).__name__, "Columns": len(names)},
         )
-        return Report(evaluation, f"{type(self).__name__} on {len(known)} rows")
+        return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
-        """What someone predicts who knows the training targets alone."""
+        """What one would predict without any inputs: the distribution of the training targets."""
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -245,7 +232,13 @@ class DeepEnsemble(BaseEstimator):
             setattr(self, name, value)
 
 
-def joined(parts: Iterator[torch.Tensor]) -> np.ndarray:
+def store(estimator: DeepEnsemble, arguments: dict[str, Any]) -> None:
+    """Keep the arguments of a constructor, its `locals()`, as attributes of the same names."""
+    for name, value in arguments.items():
+        if name != "self":
+            setattr(estimator, name, value)
+
+
+def concatenated(parts: Iterator[torch.Tensor]) -> np.ndarray:
     """Parts of rows as one array."""
-    joined: np.ndarray = np.concatenate([part.cpu().numpy() for part in parts])
-    return joined
+    return np.concatenate([part.cpu().numpy() for part in parts])

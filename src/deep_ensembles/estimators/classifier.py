@@ -18,7 +18,7 @@ from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, joined
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, concatenated, store
 from deep_ensembles.heads import Categorical, HeadFunction
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import Perturbation
@@ -51,6 +51,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         ((150, 3), True)
     """
 
+    class_weight: str | dict[Any, float] | None
     classes_: np.ndarray
     class_prior_: np.ndarray
 
@@ -86,36 +87,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        super().__init__(
-            n_members,
-            hidden_sizes=hidden_sizes,
-            activation=activation,
-            batch_norm=batch_norm,
-            dropout=dropout,
-            network=network,
-            head=head,
-            scoring_rule=scoring_rule,
-            perturbation=perturbation,
-            max_epochs=max_epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            schedule=schedule,
-            optimizer=optimizer,
-            weight_decay=weight_decay,
-            clip_norm=clip_norm,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            patience=patience,
-            folds=folds,
-            time_limit=time_limit,
-            recalibration=recalibration,
-            resampling=resampling,
-            checkpoint=checkpoint,
-            random_state=random_state,
-            device=device,
-            verbose=verbose,
-        )
-        self.class_weight = class_weight
+        store(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` (n, features) and labels `y` (n,) of any type."""
@@ -144,12 +116,12 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Averaged class probabilities, (n, classes)."""
-        probabilities = joined(batch.probs for batch in self._mixtures(X)).astype(np.float64)
+        probabilities = concatenated(batch.probs for batch in self._mixtures(X)).astype(np.float64)
         return probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Logarithms of the averaged class probabilities, (n, classes)."""
-        return joined(batch.logits for batch in self._mixtures(X)).astype(np.float64)
+        return concatenated(batch.logits for batch in self._mixtures(X)).astype(np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label, (n,)."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, joined
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated
 from deep_ensembles.heads import Normal
 from deep_ensembles.mixture import Mixture
 
@@ -32,7 +32,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         head: raw output → distribution; `Normal()` by default.
         scoring_rule: the training criterion.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
-        recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to put predictions right by rows that members
+        recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to correct predictions by rows that members
             hold out (complementary folds, so that no row is lost); none by default.
         max_epochs … verbose: see `Recipe`.
         random_state: an integer for a result that can be repeated.
@@ -75,9 +75,9 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """The mean of the mixture, and on request its standard deviation; (n,) or (n, targets)."""
         if not return_std:
-            return joined(batch.mean for batch in self._batches(X))
+            return concatenated(batch.mean for batch in self._batches(X))
         pairs = [(batch.mean, batch.stddev) for batch in self._batches(X)]
-        return joined(mean for mean, _ in pairs), joined(std for _, std in pairs)
+        return concatenated(mean for mean, _ in pairs), concatenated(std for _, std in pairs)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float]) -> np.ndarray:
         """Exact quantiles of the mixture, (n, quantiles); with several targets (n, quantiles, targets)."""
@@ -85,7 +85,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         require(levels.size > 0, "quantiles", "at least one number", quantiles)
         for level in levels:
             check_number("quantiles", float(level), low=0, high=1)
-        return joined(
+        return concatenated(
             torch.stack([batch.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels.tolist()], dim=1)
             for batch in self._batches(X)
         )
@@ -96,8 +96,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def _target(self, y: Any) -> np.ndarray:
-        known: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        columns = known.reshape(len(known), -1)
+        targets: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        columns = targets.reshape(len(targets), -1)
         require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
         return columns[:, 0] if self.n_outputs_ == 1 else columns
 
@@ -105,7 +105,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
         if shift is None or scale is None:
             return None
-        mean, deviation = (each.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for each in (shift, scale))
+        mean, deviation = (unit.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for unit in (shift, scale))
         return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
 
     def _fitted_config(self) -> dict[str, Any]:
