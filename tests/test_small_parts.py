@@ -7,7 +7,6 @@ import functools
 import importlib
 import json
 import math
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -334,7 +333,6 @@ VALUES = [
     AdamW(epsilon=1e-6),
     Bootstrap(),
     Subsample(0.5),
-    Checkpoint("state", every_epochs=3),
     torch.float64,
     NotSaved("their own"),
     (1, (2.5, None), [True, "text"]),
@@ -378,8 +376,9 @@ class TestNaming:
         assert made.keywords == {"hidden_sizes": (4, 5), "dtype": torch.float64}
         assert through_a_file(functools.partial(beta_nll, beta=1.0)).keywords == {"beta": 1.0}
 
-    def test_a_path_is_kept(self):
-        assert os.fspath(through_a_file(Checkpoint(Path("state"))).path) == "state"
+    def test_a_path_is_not_kept(self):
+        for value in (Checkpoint(Path("state")), Path("state")):
+            assert isinstance(through_a_file(value), NotSaved)
 
     @pytest.mark.parametrize("value", [torch.bfloat16, torch.float16], ids=str)
     def test_round_trip_of_other_dtypes(self, value):
