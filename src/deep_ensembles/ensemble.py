@@ -303,7 +303,8 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
             finite = name == "history" or bool(tensor.isfinite().all())
             require(tensor.is_floating_point() and finite, name, "finite numbers", f"NaN, infinity or {tensor.dtype}")
         if name.startswith("standardization.input"):
-            fits = tensor.dim() == 1 + len(features) and torch.broadcast_shapes(tensor.shape[1:], features) == features
+            sizes = zip(tensor.shape[1:], features, strict=False)
+            fits = tensor.dim() == 1 + len(features) and all(size in (1, feature) for size, feature in sizes)
             require(fits, name, f"of rows of shape {list(features)}", list(tensor.shape))
         if name.endswith("_scale") and group == "standardization":
             require(bool((tensor > 0).all()), name, "more than 0", float(tensor.min()))
