@@ -85,8 +85,8 @@ def model_file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except ModelFileError:
         raise
     except _MALFORMED as error:
-        message = f"{path} does not hold a model that this version can load ({type(error).__name__}: {error}"
-        raise ModelFileError(f"{message[:300]})") from error
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ModelFileError(f"{path} holds no model that this version can load: {reason:.300}") from error
 
 
 def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -149,7 +149,7 @@ def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     require(isinstance(file, str) and bool(_TENSOR_FILE.fullmatch(file)), "file", f"a name like {TENSORS}", file)
     require(type(expected["bytes"]) is int, "bytes", "an integer", expected["bytes"])
     content = _content(folder, file, expected["bytes"])
-    if hashlib.sha256(content).hexdigest() != expected["sha256"]:
+    if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
         raise ModelFileError(f"{folder / file} is damaged or was changed: its checksum is not the one in {CONFIG}")
     tensors = load_tensors(content)
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:

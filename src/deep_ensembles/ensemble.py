@@ -28,8 +28,8 @@ from deep_ensembles.training import Standardization
 _BATCH_ELEMENTS = 2**20
 _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
 _MOST_BATCH_ROWS = 16384
-# What a model file may ask for: sizes of a row, and of one that a network is tried on.
-_MOST_FEATURES, _MOST_TRIED = 2**26, 2**19
+# What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
+_MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Ensemble:
         standardization: the units of each member.
         feature_shape: the shape of one input row.
         n_outputs: how many raw outputs a network has.
-        network: plain data that says how networks are built (see `naming`), for the model file.
+        network: plain data that says how networks are built (see `settings`), for the model file.
         seeds: the seed of each member.
         weights: the weight of each member in the mixture; uniform by default.
         history: `[2, member, epoch]`: training loss and held-out score, NaN where there is none.
@@ -284,8 +284,9 @@ def _checked_sizes(config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, 
     features, seeds = config["feature_shape"], config["seeds"]
     require(isinstance(features, list) and isinstance(seeds, list), "feature_shape", "a list, as `seeds`", features)
     sizes = [config["n_members"], config["n_outputs"], *features]
-    possible = all(type(size) is int and 1 <= size <= _MOST_FEATURES for size in sizes)
-    require(possible and math.prod(features) <= _MOST_FEATURES, "feature_shape", "of possible sizes", sizes)
+    require(all(type(size) is int and size >= 1 for size in sizes), "feature_shape", "of whole numbers ≥ 1", sizes)
+    possible = len(features) < 10 and math.prod(features) <= _MOST_FEATURES and sizes[1] <= _MOST_OUTPUTS
+    require(possible, "feature_shape", "of possible sizes", sizes)
     decimal = all(isinstance(seed, str) and seed.isdecimal() and int(seed) < 2**64 for seed in seeds)
     require(decimal and len(seeds) == config["n_members"], "seeds", "one number per member", seeds)
     return tuple(map(int, seeds)), tuple(features)
@@ -306,9 +307,11 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
             sizes = zip(tensor.shape[1:], features, strict=False)
             fits = tensor.dim() == 1 + len(features) and all(size in (1, feature) for size, feature in sizes)
             require(fits, name, f"of rows of shape {list(features)}", list(tensor.shape))
-        if name.endswith("_scale") and group == "standardization":
-            require(bool((tensor > 0).all()), name, "more than 0", float(tensor.min()))
-            require(name.replace("_scale", "_shift") in tensors, name, "beside a shift", "none")
+        if group == "standardization" and name.endswith(("_scale", "_shift")):
+            require(
+                {f"{name[:-6]}_scale", f"{name[:-6]}_shift"} <= set(tensors), name, "a shift beside a scale", list(tensors)
+            )
+            require(name.endswith("_shift") or bool((tensor > 0).all()), name, "more than 0", "less")
     history = tensors.get("history")
     require(history is None or (history.dim() == 3 and len(history) == 2), "history", "of shape [2, member, epoch]", history)
 

@@ -83,7 +83,7 @@ def rebuild(
     if kind == Plain.kind and not is_plain(modules[0]):
         raise ValueError(f"the network does not fit the model: it is no plain perceptron, but {modules[0]}")
     for name, built in untrained(modules[0]).items():  # a mask may hold infinities
-        if not bool((buffers[name].isfinite() | (buffers[name] == built.to(buffers[name].device))).all()):
+        if not bool((buffers[name].isfinite() | (buffers[name] == built)).all()):
             raise ValueError(f"the model's buffer {name} must be finite, got NaN or infinity")
     return kinds[kind](modules, parameters, buffers)
 
