@@ -230,3 +230,13 @@ def test_the_folder_holds_no_pickle(saved: Path) -> None:
     assert {"format_version", "checksum", "versions", "tensors", "parameters", "fitted", "ensemble"} <= set(config)
     header = (saved / "model.safetensors").read_bytes()
     assert header[8:9] == b"{"
+
+
+def test_an_ensemble_needs_neither_scikit_learn_nor_pyarrow() -> None:
+    code = (
+        "import sys; from deep_ensembles import load; load(sys.argv[1])(__import__('torch').zeros(1, 10));"
+        "print([name for name in ('sklearn', 'pyarrow', 'pandas', 'sympy', 'torch._dynamo') if name in sys.modules])"
+    )
+    model = Path(__file__).parent / "models" / "ensemble-points"
+    out = subprocess.run([sys.executable, "-c", code, str(model)], capture_output=True, text=True, check=True)
+    assert out.stdout == "[]\n"

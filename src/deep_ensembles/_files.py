@@ -6,19 +6,27 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from deep_ensembles import __version__
+from deep_ensembles._checks import require
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -55,27 +63,54 @@ FORMAT = "deep-ensembles"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
 _BLANK = "0" * 64
+_TENSOR_FILE = re.compile(r"model(-(?P<key>[0-9a-f]{32}))?\.safetensors")
+_PARTLY_WRITTEN = re.compile(r"\.?(config\.json|model\.safetensors)(\.[0-9a-f]{32}\.tmp)?")
+_MOST_CONFIG_BYTES = 2**28
+# What Python, torch and NumPy raise for data of another kind than they expect.
+_MALFORMED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError),
+    *(ValueError, SafetensorError),
+)
 
 
 class ModelFileError(ValueError):
     """A model folder is missing, damaged, of a newer format, or does not fit the network."""
 
 
+@contextmanager
+def model_file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever goes wrong while a model is made from a folder is a `ModelFileError`."""
+    try:
+        yield
+    except ModelFileError:
+        raise
+    except _MALFORMED as error:
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ModelFileError(f"{path} holds no model that this version can load: {reason:.300}") from error
+
+
 def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write a model folder; an existing model stands until the new one is complete, anything else is left alone."""
+    """Write a model folder; an existing model stands until the new one is complete, anything else is left alone.
+
+    A new folder appears whole, under its name. In an existing one the tensors come first, in a file of another name, and the
+    configuration, which names that file, is then replaced: at every instant there is one whole model to load.
+    """
     target = Path(path).resolve()
     check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    beside.mkdir()
-    try:
-        stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        content = save_tensors(stored)
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    content = save_tensors(stored)
+    with _folder_beside(target) as (beside, key):
         write_atomically(beside / TENSORS, content)
-        write_atomically(beside / CONFIG, _sealed({**_header(content, stored), **config}).encode())
-        _swap(beside, target)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        write_atomically(beside / CONFIG, _sealed({**_header(TENSORS, content, stored), **config}))
+        first = _renamed(beside, target)
+        with _leftovers(target, first) as leftovers:
+            if not first:
+                file = f"model-{key}.safetensors"
+                write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
+                _replace(beside, target, file)
+            for leftover in leftovers:
+                _remove(leftover)
 
 
 def check_replaceable(target: Path) -> None:
@@ -85,52 +120,73 @@ def check_replaceable(target: Path) -> None:
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The configuration and tensors of a model folder, after every check."""
+    """The configuration and tensors of a model folder, if they are what `write_model` wrote."""
     folder = Path(path)
-    for name in (CONFIG, TENSORS):
-        if not (folder / name).is_file():
-            raise ModelFileError(f"{folder} is not a complete model folder: {name} is missing")
+    while True:
+        written = _content(folder, CONFIG, _MOST_CONFIG_BYTES)
+        try:
+            config = _opened(written, folder / CONFIG)
+            return config, _tensors(folder, config["tensors"])
+        except (ModelFileError, SafetensorError):
+            if _content(folder, CONFIG, _MOST_CONFIG_BYTES) == written:
+                raise
+            # Another model was saved there meanwhile.
+
+
+def _content(folder: Path, name: str, most_bytes: int) -> bytes:
+    if not (folder / name).is_file():
+        raise ModelFileError(f"{folder} is not a complete model folder: {name} is missing")
     try:
-        written, content = (folder / CONFIG).read_bytes(), (folder / TENSORS).read_bytes()
+        if (folder / name).stat().st_size > most_bytes:
+            raise ModelFileError(f"{folder / name} is damaged or was changed: it is longer than it should be")
+        return (folder / name).read_bytes()
     except OSError as error:
         raise ModelFileError(f"{folder} cannot be read ({error})") from error
-    config = _opened(written, folder / CONFIG)
-    if hashlib.sha256(content).hexdigest() != config["tensors"]["sha256"]:
-        raise ModelFileError(f"{folder / TENSORS} is damaged or was changed: its checksum is not the one in {CONFIG}")
+
+
+def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
+    file = expected.get("file", TENSORS)
+    require(isinstance(file, str) and bool(_TENSOR_FILE.fullmatch(file)), "file", f"a name like {TENSORS}", file)
+    require(type(expected["bytes"]) is int, "bytes", "an integer", expected["bytes"])
+    content = _content(folder, file, expected["bytes"])
+    if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
+        raise ModelFileError(f"{folder / file} is damaged or was changed: its checksum is not the one in {CONFIG}")
     tensors = load_tensors(content)
-    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != config["tensors"]["shapes"]:
-        raise ModelFileError(f"{folder / TENSORS} holds tensors of other names or shapes than {CONFIG} says")
-    return config, tensors
+    if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:
+        raise ModelFileError(f"{folder / file} holds tensors of other names or shapes than {CONFIG} says")
+    return tensors
 
 
-def _header(content: bytes, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _header(file: str, content: bytes, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    digest = hashlib.sha256(content).hexdigest()
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "checksum": _BLANK,
         "versions": {"deep-ensembles": __version__, "torch": str(torch.__version__)},
-        "tensors": {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "shapes": shapes},
+        "tensors": {"file": file, "sha256": digest, "bytes": len(content), "shapes": shapes},
     }
 
 
-def _sealed(config: Mapping[str, Any]) -> str:
-    """JSON text whose `checksum` is that of the text itself with zeros in the checksum's place."""
+def _sealed(config: Mapping[str, Any]) -> bytes:
+    """JSON whose `checksum` is that of the text itself with zeros in the checksum's place."""
     text = json.dumps(config, indent=2, allow_nan=False) + "\n"
-    return text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1)
+    return text.replace(_BLANK, hashlib.sha256(text.encode()).hexdigest(), 1).encode()
 
 
 def _opened(content: bytes, path: Path) -> dict[str, Any]:
     damaged = ModelFileError(f"{path} is damaged or was changed: its checksum does not fit")
     try:
-        config = json.loads(content.decode())
-    except ValueError as error:
+        config = json.loads(content.decode(), object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
+    except (ValueError, RecursionError) as error:
         raise damaged from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{path} does not describe a {FORMAT} model")
     version, checksum = config.get("format_version"), config.get("checksum")
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    if type(version) is not int or version < 1:
+        raise ModelFileError(f"{path} must have a format version from 1 to {FORMAT_VERSION}, got {version!r:.50}")
+    if version > FORMAT_VERSION:
         raise ModelFileError(f"{path} has format version {version}, this library reads up to {FORMAT_VERSION}; update it")
     if not isinstance(checksum, str) or len(checksum) != len(_BLANK):
         raise damaged
@@ -140,26 +196,118 @@ def _opened(content: bytes, path: Path) -> dict[str, Any]:
     return config
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ValueError("a name appears twice")
+    return entries
+
+
+def _number(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is no number")
+    return number
+
+
 def _replaceable(target: Path) -> bool:
     if not target.is_dir():
         return False
     names = {entry.name for entry in target.iterdir()}
-    return not names or (CONFIG in names and names <= {CONFIG, TENSORS})
+    if not all(name == CONFIG or _TENSOR_FILE.fullmatch(name) for name in names):
+        return False
+    if CONFIG not in names:
+        return TENSORS not in names
+    with open(target / CONFIG, "rb") as file:
+        return f'"format": "{FORMAT}"'.encode() in file.read(100)
 
 
-def _swap(beside: Path, target: Path) -> None:
-    """Put the new folder in place; the old one stands aside until then, and comes back if that fails."""
-    if not target.exists():
-        os.replace(beside, target)
-        return
-    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
-    os.replace(target, aside)
+def _renamed(beside: Path, target: Path) -> bool:
+    """Whether the folder could take its place, where there is none yet or an empty one."""
     try:
-        os.replace(beside, target)
+        beside.rename(target)
     except OSError:
-        os.replace(aside, target)
+        if not target.is_dir():
+            raise
+        return False
+    return True
+
+
+def _replace(beside: Path, target: Path, file: str) -> None:
+    """Put the new model in the place of the old one, which is whole until the configuration is replaced."""
+    try:
+        os.replace(beside / TENSORS, target / file)
+        os.replace(beside / CONFIG, target / CONFIG)
+    except OSError:
+        (target / file).unlink(missing_ok=True)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+
+
+# Savers that are at work hold a lock on their folder; where one was killed, the system has let the lock go.
+
+
+@contextmanager
+def _folder_beside(target: Path) -> Iterator[tuple[Path, str]]:
+    """A new folder beside the target and the key in its name, gone afterwards unless it was renamed."""
+    for _ in range(3):  # in case another saver takes it for abandoned before it is locked
+        key = uuid.uuid4().hex
+        beside = target.with_name(f".{target.name}.{key}.tmp")
+        beside.mkdir()
+        lock = _lock(beside)
+        if lock is not None and beside.exists():
+            break
+    try:
+        yield beside, key
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def _leftovers(target: Path, first: bool) -> Iterator[list[Path]]:
+    """What a new model makes useless: the tensors of the old one, and what killed savers left. One saver at a time."""
+    turn = None if first else _lock(target, wait=True)
+    names = () if first else _names(target)
+    files = [(target / name, match["key"]) for name in names if (match := _TENSOR_FILE.fullmatch(name))]
+    beside = re.compile(rf"\.{re.escape(target.name)}\.(?P<key>[0-9a-f]{{32}})\.(tmp|old)")
+    folders = {target.with_name(name): match["key"] for name in _names(target.parent) if (match := beside.fullmatch(name))}
+    locks = {folder: lock for folder in folders if (lock := _lock(folder)) is not None}
+    in_use = {key for folder, key in folders.items() if folder not in locks}
+    try:
+        yield [*(file for file, key in files if key not in in_use), *locks]
+    finally:
+        for lock in (turn, *locks.values()):
+            if lock is not None:
+                os.close(lock)
+
+
+def _names(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+
+
+def _lock(folder: Path, wait: bool = False) -> int | None:
+    """A handle that keeps a folder locked while it is open; None if another process has it, or there are no locks."""
+    if fcntl is None:
+        return None
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _remove(leftover: Path) -> None:
+    """Delete a tensor file, or a folder that holds nothing but the files of a model."""
+    if not leftover.is_dir():
+        with suppress(OSError):  # Windows keeps a file that is being read; the next saver tries again
+            leftover.unlink(missing_ok=True)
+    elif all(_PARTLY_WRITTEN.fullmatch(name) for name in _names(leftover)):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def json_ready(content: Any) -> Any:

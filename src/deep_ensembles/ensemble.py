@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,6 +28,8 @@ from deep_ensembles.training import Standardization
 _BATCH_ELEMENTS = 2**20
 _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
 _MOST_BATCH_ROWS = 16384
+# What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
+_MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +42,7 @@ class Ensemble:
         standardization: the units of each member.
         feature_shape: the shape of one input row.
         n_outputs: how many raw outputs a network has.
-        network: plain data that says how networks are built (see `naming`), for the model file.
+        network: plain data that says how networks are built (see `settings`), for the model file.
         seeds: the seed of each member.
         weights: the weight of each member in the mixture; uniform by default.
         history: `[2, member, epoch]`: training loss and held-out score, NaN where there is none.
@@ -208,17 +211,17 @@ class Ensemble:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors, by name."""
-        found = {f"parameter.{name}": tensor for name, tensor in self.members.parameters.views.items()}
-        found |= {f"buffer.{name}": tensor for name, tensor in self.members.buffers.items()}
-        found |= {f"standardization.{name}": tensor for name, tensor in self.standardization.tensors().items()}
-        found |= {} if self.weights is None else {"weights": self.weights}
-        return found | ({} if self.history is None else {"history": torch.from_numpy(self.history)})
+        named = {f"parameter.{name}": tensor for name, tensor in self.members.parameters.views.items()}
+        named |= {f"buffer.{name}": tensor for name, tensor in self.members.buffers.items()}
+        named |= {f"standardization.{name}": tensor for name, tensor in self.standardization.tensors().items()}
+        named |= {} if self.weights is None else {"weights": self.weights}
+        return named | ({} if self.history is None else {"history": torch.from_numpy(self.history)})
 
     @classmethod
     def from_file(
         cls, config: dict[str, Any], tensors: dict[str, Tensor], network: Factory | None, head: Any, device: torch.device
     ) -> Ensemble:
-        """The ensemble that `config` and `tensors` describe."""
+        """The ensemble that `config` and `tensors` describe, if they agree."""
         build = restore(config["network"]) if network is None else network
         if not callable(build) or isinstance(build, NotSaved):
             raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
@@ -230,21 +233,21 @@ class Ensemble:
             raise ModelFileError(
                 f"the model has your own recalibration, {recalibration.description}, which no file can hold"
             )
+        seeds, features = _checked_sizes(config)
+        _check_tensors(tensors, len(seeds), features)
         parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
-        seeds = tuple(int(seed) for seed in config["seeds"])
-        try:
-            example = torch.zeros(2, *config["feature_shape"])
-            members = rebuild(build, seeds, config["members"], parts["parameter."], parts["buffer."], example)
-        except ValueError as error:
-            raise ModelFileError(str(error)) from error
+        members = rebuild(
+            build, seeds, config["members"], parts["parameter."], parts["buffer."], torch.zeros(1).expand(2, *features),
+            trusted=network is not None,
+        )  # fmt: skip
         built = repr(members.modules[0])
         if network is not None and built != config["architecture"]:
             raise ModelFileError(f"the network is not the one that was trained, {config['architecture']}, but {built}")
-        return cls(
+        ensemble = cls(
             members=members.to(device),
             head=head,
             standardization=Standardization(**parts["standardization."]),
-            feature_shape=tuple(config["feature_shape"]),
+            feature_shape=features,
             n_outputs=config["n_outputs"],
             network=config["network"],
             seeds=seeds,
@@ -252,10 +255,65 @@ class Ensemble:
             history=tensors["history"].numpy() if "history" in tensors else None,
             recalibration=recalibration,
         )
+        ensemble._check_prediction(trusted=network is not None)
+        return ensemble
+
+    def _check_prediction(self, trusted: bool) -> None:
+        """Predict a row, to see whether network, head, units and recalibration fit together.
+
+        A caller's network may want inputs of another kind than numbers, and is not called.
+        """
+        raw = torch.zeros(self.n_members, 1, self.n_outputs, device=self.members.device)
+        if not trusted and math.prod(self.feature_shape) <= _MOST_TRIED:
+            dtype = self.members.parameters.flat.dtype
+            raw = self.members(torch.zeros(self.n_members, 1, *self.feature_shape, dtype=dtype, device=raw.device))
+        require(raw.shape == (self.n_members, 1, self.n_outputs), "n_outputs", f"{raw.shape[-1]}", self.n_outputs)
+        require(bool(raw.isfinite().all()), "model", "one that predicts finite numbers", "NaN or infinity")
+        event, mixture = self.head(raw).event_shape, self._mixture(raw)
+        require((mixture.batch_shape, mixture.event_shape) == ((1,), event), "standardization", "of the head's targets",
+                [list(tensor.shape) for tensor in self.standardization.tensors().values()])  # fmt: skip
+        self._recalibrated(mixture)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _checked_sizes(config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The seeds and the shape of a row, in a configuration whose numbers can be right."""
+    features, seeds = config["feature_shape"], config["seeds"]
+    require(isinstance(features, list) and isinstance(seeds, list), "feature_shape", "a list, as `seeds`", features)
+    sizes = [config["n_members"], config["n_outputs"], *features]
+    require(all(type(size) is int and size >= 1 for size in sizes), "feature_shape", "of whole numbers ≥ 1", sizes)
+    possible = len(features) < 10 and math.prod(features) <= _MOST_FEATURES and sizes[1] <= _MOST_OUTPUTS
+    require(possible, "feature_shape", "of possible sizes", sizes)
+    decimal = all(isinstance(seed, str) and seed.isdecimal() and int(seed) < 2**64 for seed in seeds)
+    require(decimal and len(seeds) == config["n_members"], "seeds", "one number per member", seeds)
+    return tuple(map(int, seeds)), tuple(features)
+
+
+def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[int, ...]) -> None:
+    """Stored tensors must belong to so many members and rows of that shape, and be finite but for the history."""
+    for name, tensor in tensors.items():
+        group, _, field = name.partition(".")
+        require(group in ("parameter", "buffer", "standardization") if field else name in ("weights", "history"),
+                "tensor", "one that a model has", name)  # fmt: skip
+        members = tensor.shape[1:2] if name == "history" else tensor.shape[:1]
+        require(members == (n_members,), name, f"of {n_members} members", list(tensor.shape))
+        if group != "buffer":
+            finite = name == "history" or bool(tensor.isfinite().all())
+            require(tensor.is_floating_point() and finite, name, "finite numbers", f"NaN, infinity or {tensor.dtype}")
+        if name.startswith("standardization.input"):
+            sizes = zip(tensor.shape[1:], features, strict=False)
+            fits = tensor.dim() == 1 + len(features) and all(size in (1, feature) for size, feature in sizes)
+            require(fits, name, f"of rows of shape {list(features)}", list(tensor.shape))
+        if group == "standardization" and name.endswith(("_scale", "_shift")):
+            require(
+                {f"{name[:-6]}_scale", f"{name[:-6]}_shift"} <= set(tensors), name, "a shift beside a scale", list(tensors)
+            )
+            require(name.endswith("_shift") or bool((tensor > 0).all()), name, "more than 0", "less")
+    history = tensors.get("history")
+    require(history is None or (history.dim() == 3 and len(history) == 2), "history", "of shape [2, member, epoch]", history)
 
 
 def _precise(device: torch.device) -> torch.dtype:

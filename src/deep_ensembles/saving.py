@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
-from deep_ensembles._files import ModelFileError, read_model
+from deep_ensembles._files import ModelFileError, model_file_errors, read_model
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor, NetworkFactory
 from deep_ensembles.heads import HeadFunction
 from deep_ensembles.training import Recipe
-
-_KINDS: dict[str, type[DeepEnsembleRegressor] | type[DeepEnsembleClassifier]] = {
-    each.__name__: each for each in (DeepEnsembleRegressor, DeepEnsembleClassifier)
-}
 
 
 def load(
     path: str | os.PathLike[str],
     *,
-    network: NetworkFactory | None = None,
+    network: Callable[..., nn.Module] | None = None,
     head: HeadFunction | None = None,
     device: str | torch.device = "auto",
 ) -> Any:
     """The model in a folder that `save` wrote: an estimator, a `TableModel`, or an `Ensemble`.
+
+    What is loaded can predict, and nothing else happens: no code and no path in the folder is followed.
 
     Arguments:
         path: the folder.
@@ -34,22 +32,31 @@ def load(
         head: the head, if it was your own.
         device: where to put it.
     """
-    config, tensors = read_model(path)
-    kind = config.get("kind")
-    if kind not in ("Ensemble", "TableModel", *_KINDS):
-        raise ModelFileError(f"{path} holds a {kind!r}, which this version does not know")
     target = Recipe(device=device).torch_device()
-    factory: Any = network
-    if kind in _KINDS and network is not None:
-        shell = _KINDS[kind](network=network)
-        outputs = config["ensemble"]["n_outputs"]
-        factory = shell.network_factory(config["fitted"]["n_features_in_"], outputs, n_rows=0)
-    ensemble = Ensemble.from_file(config["ensemble"], tensors, factory, head, target)
-    if kind == "Ensemble":
-        return ensemble
-    if kind == "TableModel":
-        # Loaded now, as it needs pyarrow, which other models do not.
-        return importlib.import_module("deep_ensembles.tabular").TableModel.from_file(config, ensemble)
-    model = _KINDS[kind].from_file(config, ensemble)
+    with model_file_errors(path):
+        config, tensors = read_model(path)
+        # Other parts are imported for the kinds that need them: scikit-learn and pyarrow take a second.
+        if config.get("kind") == "Ensemble":
+            return Ensemble.from_file(config["ensemble"], tensors, network, head, target)
+        if config.get("kind") == "TableModel":
+            from deep_ensembles.tabular.model import TableModel
+
+            return TableModel.from_file(config, Ensemble.from_file(config["ensemble"], tensors, network, head, target))
+        if config.get("kind") in ("DeepEnsembleRegressor", "DeepEnsembleClassifier"):
+            return _estimator(config, tensors, network, head, target)
+        raise ModelFileError(f"{path} holds a {config.get('kind')!r:.50}, which this version does not know")
+
+
+def _estimator(
+    config: dict[str, Any], tensors: dict[str, torch.Tensor], network: Any, head: Any, device: torch.device
+) -> Any:
+    from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
+
+    kind = DeepEnsembleRegressor if config["kind"] == "DeepEnsembleRegressor" else DeepEnsembleClassifier
+    described, factory = config["ensemble"], network
+    if network is not None:
+        n_features = config["fitted"]["n_features_in_"]
+        factory = kind(network=network).network_factory(n_features, described["n_outputs"], n_rows=0)
+    model = kind.from_file(config, Ensemble.from_file(described, tensors, factory, head, device))
     given = {"network": network, "head": head}
     return model.set_params(**{name: value for name, value in given.items() if value is not None})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-import os
 import pkgutil
 from collections.abc import Callable
 from typing import Any
@@ -17,11 +16,14 @@ from torch import nn
 from deep_ensembles import heads, networks, perturbations, recalibration, scoring
 from deep_ensembles._checks import require
 from deep_ensembles._splits import Bootstrap, ComplementaryFolds, Subsample
-from deep_ensembles.training import Adam, AdamW, Checkpoint, Constant, Cosine
+from deep_ensembles.training import Adam, AdamW, Constant, Cosine
 
-_DTYPES = {str(each).removeprefix("torch."): each for each in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+}
 _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
-_OTHERS = (Adam, AdamW, Bootstrap, Checkpoint, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
+# Nothing that writes or reads a file: whoever loads a model must not act on a path that someone else wrote into it.
+_OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +39,13 @@ class NotSaved:
 @functools.cache
 def known_objects() -> dict[str, Any]:
     """Everything that can be named in a file: what the files of open folders are named for, and a few more."""
-    found = {}
+    known = {}
     for folder in _FOLDERS:
         for file in pkgutil.iter_modules(folder.__path__):
             for name in (file.name, file.name.title().replace("_", "")):
                 if name in folder.__all__:
-                    found[f"{folder.__name__.rpartition('.')[2]}.{name}"] = getattr(folder, name)
-    return found | {each.__name__: each for each in _OTHERS}
+                    known[f"{folder.__name__.rpartition('.')[2]}.{name}"] = getattr(folder, name)
+    return known | {other.__name__: other for other in _OTHERS}
 
 
 def network_named(text: str) -> Callable[..., nn.Module]:
@@ -63,15 +65,15 @@ def network_named(text: str) -> Callable[..., nn.Module]:
     parts = (*module.split("."), *name.split("."))
     require(bool(colon) and all(part.isidentifier() for part in parts), "network", form, text)
     try:
-        found: Any = importlib.import_module(module)
+        factory: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            factory = getattr(factory, part)
     except ImportError as error:
         raise ValueError(f"`network` must name a module that can be imported, got {text!r} ({error})") from error
     except AttributeError as error:
         raise ValueError(f"`network` must name something in {module}, got {text!r} ({error})") from error
-    require(callable(found), "network", "a function that makes a module", text)
-    return found
+    require(callable(factory), "network", "a function that makes a module", text)
+    return factory
 
 
 def describe(value: Any) -> Any:
@@ -81,13 +83,11 @@ def describe(value: Any) -> Any:
     if isinstance(value, np.generic):
         return describe(value.item())
     if isinstance(value, list):
-        return [describe(each) for each in value]
+        return [describe(item) for item in value]
     if isinstance(value, tuple):
-        return {"tuple": [describe(each) for each in value]}
+        return {"tuple": [describe(item) for item in value]}
     if isinstance(value, dict):
-        return {"dict": [[describe(key), describe(each)] for key, each in value.items()]}
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return {"dict": [[describe(key), describe(item)] for key, item in value.items()]}
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
@@ -98,48 +98,57 @@ def describe(value: Any) -> Any:
 
 
 def _describe_object(value: Any) -> Any:
-    names = {id(each): name for name, each in known_objects().items()}
+    names = {id(known): name for name, known in known_objects().items()}
     if id(value) in names:
         return {"name": names[id(value)]}
     if id(type(value)) in names and dataclasses.is_dataclass(value):
         fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if all(_saved(each) for each in fields.values()):
+        if _is_plain(list(fields.values())):
             return {"name": names[id(type(value))], "arguments": fields}
     if isinstance(value, functools.partial) and id(value.func) in names:
-        arguments = [describe(each) for each in value.args]
-        keywords = {name: describe(each) for name, each in value.keywords.items()}
-        if all(_saved(each) for each in (*arguments, *keywords.values())):
+        arguments = [describe(argument) for argument in value.args]
+        keywords = {name: describe(argument) for name, argument in value.keywords.items()}
+        if _is_plain([*arguments, *keywords.values()]):
             return {"name": names[id(value.func)], "partial": arguments, "keywords": keywords}
     return {"not saved": getattr(value, "__qualname__", None) or repr(value)}
 
 
-def _saved(data: Any) -> bool:
-    return not (isinstance(data, dict) and "not saved" in data)
+def _is_plain(data: Any) -> bool:
+    """Whether what was described holds numbers, text and the like, and neither objects nor what could not be saved."""
+    if isinstance(data, dict):
+        return not {"name", "not saved"} & set(data) and _is_plain(list(data.values()))
+    return not isinstance(data, list) or all(map(_is_plain, data))
 
 
 def restore(data: Any) -> Any:
-    """The value that `describe` described; unknown names are an error."""
+    """The value that `describe` described; unknown names are an error. Nothing but dataclasses of the package is called."""
     if isinstance(data, list):
-        return [restore(each) for each in data]
+        return [restore(item) for item in data]
     if not isinstance(data, dict):
         return data
     if "tuple" in data:
-        return tuple(restore(each) for each in data["tuple"])
+        return tuple(restore(item) for item in data["tuple"])
     if "dict" in data:
-        return {restore(key): restore(each) for key, each in data["dict"]}
+        return {restore(key): restore(item) for key, item in data["dict"]}
     if "dtype" in data:
         if data["dtype"] not in _DTYPES:
             raise ValueError(f"the model file names the dtype {data['dtype']!r}, which this version does not know")
         return _DTYPES[data["dtype"]]
     if "not saved" in data:
-        return NotSaved(data["not saved"])
+        return NotSaved(str(data["not saved"]))
     known = known_objects()
     if data.get("name") not in known:
         raise ValueError(f"the model file names {data.get('name')!r}, which this version does not know")
-    found = known[data["name"]]
+    return _restore_object(known[data["name"]], data)
+
+
+def _restore_object(known: Any, data: dict[str, Any]) -> Any:
+    arguments, keywords = data.get("partial", []), data.get("keywords", data.get("arguments", {}))
+    require(_is_plain([arguments, *keywords.values()]), data["name"], "described by plain values", data)
+    values = {name: restore(value) for name, value in keywords.items()}
     if "partial" in data:
-        keywords = {name: restore(each) for name, each in data["keywords"].items()}
-        return functools.partial(found, *restore(data["partial"]), **keywords)
+        return functools.partial(known, *restore(arguments), **values)
     if "arguments" in data:
-        return found(**{name: restore(each) for name, each in data["arguments"].items()})
-    return found
+        require(dataclasses.is_dataclass(known), data["name"], "a dataclass to have arguments", data)
+        return known(**values)
+    return known

@@ -200,9 +200,12 @@ class DeepEnsemble(BaseEstimator):
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder (`config.json`, `model.safetensors`; no pickle) that `deep_ensembles.load` reads."""
+        """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads.
+
+        The checkpoint is not kept: whoever loads the model must not write where its author did.
+        """
         check_is_fitted(self)
-        parameters = {name: describe(value) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: describe(value) for name, value in self.get_params(deep=False).items() if name != "checkpoint"}
         fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
         if hasattr(self, "feature_names_in_"):
             fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
@@ -214,13 +217,21 @@ class DeepEnsemble(BaseEstimator):
     @classmethod
     def from_file(cls, config: dict[str, Any], ensemble: Ensemble) -> Self:
         """The estimator that `save` described, around its ensemble."""
-        model = cls(**{name: restore(value) for name, value in config["parameters"].items()})
-        fitted = dict(config["fitted"])
+        model = cls(**{name: restore(value) for name, value in config["parameters"].items() if name != "checkpoint"})
+        fitted = config["fitted"]
+        model.ensemble_, model.n_features_in_ = ensemble, fitted["n_features_in_"]
+        n_features = ensemble.feature_shape[0]
+        known = type(model.n_features_in_) is int and (model.n_features_in_,) == ensemble.feature_shape
+        require(known, "n_features_in_", f"{n_features}", model.n_features_in_)
         if "feature_names_in_" in fitted:
-            model.feature_names_in_ = np.array(fitted.pop("feature_names_in_"), dtype=object)
+            names = fitted["feature_names_in_"]
+            all_text = isinstance(names, list) and all(isinstance(name, str) for name in names)
+            require(all_text and len(names) == n_features, "feature_names_in_", f"{n_features} names", names)
+            model.feature_names_in_ = np.array(names, dtype=object)
         if "feature_range_" in fitted:
-            model.feature_range_ = np.array(fitted.pop("feature_range_"))
-        model.ensemble_ = ensemble
+            model.feature_range_ = np.array(fitted["feature_range_"], dtype=np.float64)
+            shape = model.feature_range_.shape
+            require(shape == (2, n_features), "feature_range_", f"of shape {(2, n_features)}", shape)
         model._restore_fitted(fitted)
         return model
 
@@ -228,8 +239,14 @@ class DeepEnsemble(BaseEstimator):
         raise NotImplementedError
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
-        for name, value in fitted.items():
-            setattr(self, name, value)
+        raise NotImplementedError
+
+    def _check_head(self, n_targets: Any, discrete: bool) -> None:
+        """A head must be for numbers or for classes, as the estimator is, and for so many."""
+        head, outputs = self.ensemble_.head, self.ensemble_.n_outputs
+        size = head.raw_size(n_targets) if hasattr(head, "raw_size") else outputs
+        fits = type(n_targets) is int and size == outputs and getattr(head, "discrete", discrete) == discrete
+        require(fits, "head", f"of {n_targets} {'classes' if discrete else 'numbers'}", head)
 
 
 def store(estimator: DeepEnsemble, arguments: dict[str, Any]) -> None:

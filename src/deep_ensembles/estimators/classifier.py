@@ -26,6 +26,8 @@ from deep_ensembles.recalibration import FitRecalibration
 from deep_ensembles.scoring import ScoringRule, log_score
 from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Schedule
 
+_LONGEST_LABEL = 2**16  # bytes that a model file may ask for
+
 
 class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
     """An ensemble of networks that predict class probabilities, averaged.
@@ -149,8 +151,12 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         return torch.distributions.Categorical(probs=torch.from_numpy(self.class_prior_))
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
-        classes = fitted.pop("classes_")
-        self.classes_ = np.array(classes["values"], dtype=np.dtype(classes["dtype"]))
+        values, dtype = fitted["classes_"]["values"], np.dtype(fitted["classes_"]["dtype"])
+        require(dtype.kind in "biufUO" and dtype.itemsize <= _LONGEST_LABEL, "classes_", "numbers or text", dtype)
+        plain = isinstance(values, list) and all(isinstance(value, (bool, int, float, str)) for value in values)
+        require(plain and len(set(values)) == len(values), "classes_", "different labels", values)
+        self._check_head(len(values), discrete=True)
+        self.classes_ = np.array(values, dtype=dtype)
         if "class_prior_" in fitted:
-            self.class_prior_ = np.array(fitted.pop("class_prior_"))
-        super()._restore_fitted(fitted)
+            self.class_prior_ = np.array(fitted["class_prior_"], dtype=np.float64)
+            require(self.class_prior_.shape == (len(values),), "class_prior_", "one share per class", self.class_prior_)

@@ -110,3 +110,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
 
     def _fitted_config(self) -> dict[str, Any]:
         return {"n_outputs_": self.n_outputs_}
+
+    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
+        self.n_outputs_ = fitted["n_outputs_"]
+        self._check_head(self.n_outputs_, discrete=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
+from torch.overrides import TorchFunctionMode
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
 from deep_ensembles.members._base import Members, copy_module, parts_in_eval, train_mode, trainable, untrained
@@ -67,20 +69,53 @@ def rebuild(
     parameters: Mapping[str, Tensor],
     buffers: Mapping[str, Tensor],
     example: Tensor,
+    *,
+    trusted: bool,
 ) -> Members:
-    """Members from stored tensors; the factory gives the structure, `example` its sizes where they are lazy."""
-    kinds: dict[str, type[Members]] = {way.kind: way for way in (Plain, Stacked, Looped)}
+    """Members from stored tensors; the factory gives the structure, `example` its sizes where they are lazy.
+
+    Arguments:
+        trusted: whether the factory is the caller's code. One that a file describes is first built without memory, and
+            only so far as there are stored tensors for it.
+    """
+    kinds: dict[str, type[Members]] = {members.kind: members for members in (Plain, Stacked, Looped)}
+    if not trusted:
+        with torch.device("meta"), _Limit(2 * len(parameters) + 2 * len(buffers) + 16):
+            _check_fits(build(), parameters, buffers)
     modules = _build(build, seeds if kind == Looped.kind else seeds[:1], example)
-    for wanted, stored, what in (
-        (trainable(modules[0]), parameters, "parameters"),
-        (untrained(modules[0]), buffers, "buffers"),
-    ):
-        shapes = [{name: tuple(t.shape) for name, t in wanted.items()}, {n: tuple(t.shape[1:]) for n, t in stored.items()}]
-        if shapes[0] != shapes[1]:
-            raise ValueError(f"the network does not fit the model: its {what} are {shapes[0]}, the model's {shapes[1]}")
+    _check_fits(modules[0], parameters, buffers)
     if kind == Plain.kind and not is_plain(modules[0]):
         raise ValueError(f"the network does not fit the model: it is no plain perceptron, but {modules[0]}")
+    for name, built in untrained(modules[0]).items():  # a mask may hold infinities
+        if not bool((buffers[name].isfinite() | (buffers[name] == built)).all()):
+            raise ValueError(f"the model's buffer {name} must be finite, got NaN or infinity")
     return kinds[kind](modules, parameters, buffers)
+
+
+class _Limit(TorchFunctionMode):
+    """Stops a factory that makes more tensors than there can be."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.left = most
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.left -= func in (torch.empty, torch.zeros, torch.ones, torch.tensor)
+        if self.left < 0:
+            raise ValueError("the network does not fit the model: it has more tensors")
+        return func(*args, **(kwargs or {}))
+
+
+def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+    """The network must have the stored tensors, of the same shapes (but for the member axis) and types."""
+    for what, wanted, stored in (
+        ("parameters", trainable(module), parameters),
+        ("buffers", untrained(module), buffers),
+    ):
+        built = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in wanted.items()}
+        kept = {name: (tuple(tensor.shape[1:]), tensor.dtype) for name, tensor in stored.items()}
+        if built != kept:
+            raise ValueError(f"the network does not fit the model: its {what} are {built}, the model's {kept}")
 
 
 def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import IsotonicRegression
 from torch.distributions import Distribution
 
 from deep_ensembles.recalibration._base import held_out, one_number
@@ -68,6 +67,8 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
         >>> [round(level, 2) for level in isotonic(standard, [0.0, 0.5, 1.0, 1.5]).before]
         [0.0, 0.53, 0.71, 0.86, 1.0]
     """
+    from sklearn.isotonic import IsotonicRegression  # when it is needed: it takes seconds, and loading a model does not
+
     mixture, seen = held_out(one_number("isotonic", distribution), target)
     levels = mixture.cdf(seen).sort().values.numpy()
     n_rows = len(levels)

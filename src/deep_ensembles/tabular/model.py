@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +14,11 @@ import torch
 from torch.distributions import Categorical, Distribution, Normal
 
 from deep_ensembles._arrow import pa
+from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
 from deep_ensembles.columns import Schema, Target, schema_from, target_from
+from deep_ensembles.columns.date import PATTERNS
+from deep_ensembles.columns.target import CLASSIFICATION, REGRESSION
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.settings import restore
@@ -56,17 +61,82 @@ class TableModel:
         known = self.facts["constant"]
         if self.target.classes:
             return Categorical(probs=torch.tensor(known["shares"], dtype=torch.float64))
-        mean, deviation = (torch.tensor(known[each], dtype=torch.float64) for each in ("mean", "std"))
+        mean, deviation = (torch.tensor(known[moment], dtype=torch.float64) for moment in ("mean", "std"))
         return Normal(mean, deviation)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a model folder (`config.json`, `model.safetensors`; no pickle) that `deep_ensembles.load` reads."""
+        """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads."""
         table = {"schema": self.schema.data(), "target": self.target.data(), "facts": dict(self.facts)}
         config = {"kind": "TableModel", "table": table, "ensemble": self.ensemble.config()}
         write_model(path, config, self.ensemble.tensors())
 
     @classmethod
     def from_file(cls, config: Mapping[str, Any], ensemble: Ensemble) -> TableModel:
-        """The model that `save` described, around its ensemble."""
+        """The model that `save` described, around its ensemble, if they agree."""
         table = config["table"]
-        return cls(schema_from(table["schema"]), target_from(table["target"]), ensemble, table["facts"])
+        model = cls(schema_from(table["schema"]), target_from(table["target"]), ensemble, table["facts"])
+        _check_columns(model.schema, math.prod(ensemble.feature_shape))
+        _check_target(model.target, ensemble)
+        n_shares = len(model.facts["constant"].get("shares", ()))
+        require(n_shares == len(model.target.classes), "constant", "one share per class", n_shares)
+        rows = [model.facts["rows"][part] for part in ("trained", "held_out")]
+        require(
+            all(type(count) is int for count in rows) and bool(model.constant.batch_shape == ()), "rows", "numbers", rows
+        )
+        # Whatever else does not fit shows when a row is predicted.
+        empty = pa.table({name: pa.array([None], pa.string()) for name in model.schema.names})
+        model.single(model.schema.encode(empty, "missing"))
+        model(empty, "missing")
+        return model
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def _are(*kinds: type) -> Callable[[Any], bool]:
+    return lambda values: isinstance(values, tuple) and any(all(type(value) is kind for value in values) for kind in kinds)
+
+
+# What a field of a column may be, by its annotation.
+_FIELDS: dict[Any, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "int": lambda value: type(value) is int and 0 <= value < 2**53,
+    "float": _is_number,
+    "tuple[str, ...]": _are(str),
+    "tuple[bool, ...]": _are(bool),
+    "tuple[Label, ...]": _are(str, bool, int),
+}
+
+
+def _check_fields(described: Any) -> None:
+    for field in dataclasses.fields(described):
+        value = getattr(described, field.name)
+        require(_FIELDS[field.type](value), field.name, f"{field.type}", value)
+
+
+def _check_columns(schema: Schema, n_inputs: int) -> None:
+    """Columns that a file describes must be usable, and make so many inputs."""
+    require(len(set(schema.names)) == len(schema.columns), "columns", "of different names", schema.names)
+    for column in schema.columns:
+        _check_fields(column)
+        possible = {"buckets": range(1, n_inputs + 1), "decimal": (".", ","), "pattern": PATTERNS}
+        for name, values in possible.items():
+            value = getattr(column, name, None)
+            require(value is None or value in values, name, "one that training gives", value)
+        require(getattr(column, "scale", 1) > 0, "scale", "more than 0", column)
+        column.in_words()
+    width = sum(column.width for column in schema.columns)
+    require(width == n_inputs, "columns", f"of {n_inputs} inputs", width)
+
+
+def _check_target(target: Target, ensemble: Ensemble) -> None:
+    """A target that a file describes must be what the ensemble predicts."""
+    _check_fields(target)
+    require(target.task in (REGRESSION, CLASSIFICATION) and target.decimal in ".,", "task", "known", target.task)
+    classes = len(target.classes)
+    different = len(set(target.classes)) == classes and (classes == ensemble.n_outputs or not classes)
+    require(different and bool(classes) == (target.task == CLASSIFICATION), "classes", "one per output", classes)
+    discrete = getattr(ensemble.head, "discrete", bool(classes))
+    require(discrete == bool(classes), "task", "that of the head", target.task)
