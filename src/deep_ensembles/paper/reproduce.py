@@ -151,7 +151,7 @@ def _cell_progress(name: str, total: int, done: int) -> Iterator[Any]:
 
 
 def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
-    text = "\n".join([*(table.text() for table in summary.tables), _verdicts(summary.claims), _listed(summary.notes)])
+    text = "\n".join([*(listing.text() for listing in summary.listings), _verdicts(summary.claims), _listed(summary.notes)])
     content = {
         "experiment": root.name,
         **asdict(selection),

@@ -190,4 +190,4 @@ def _card(name: str) -> Card:
     )
 
 
-CARDS = tuple(_card(name) for name in SETS)
+IMAGE_CARDS = tuple(_card(name) for name in SETS)

@@ -96,7 +96,7 @@ def _card(
     )
 
 
-CARDS = (
+UCI_CARDS = (
     _card("boston-housing", "bostonHousing", 506, 13, "median value of homes, Boston census tracts"),
     _card("concrete", "concrete", 1030, 8, "compressive strength of concrete"),
     _card("energy", "energy", 768, 8, "heating load of buildings"),
@@ -113,9 +113,7 @@ CARDS = (
         originals=(YEAR_ARCHIVE,),
     ),
 )
-SETS = {card.name: card for card in CARDS}
-
-
+SETS = {card.name: card for card in UCI_CARDS}
 _LINES_AT_ONCE = 20_000
 
 
