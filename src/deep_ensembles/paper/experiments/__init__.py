@@ -1,6 +1,6 @@
 """Experiments: a table or figure of the paper per file, or some of one kind."""
 
-from deep_ensembles.paper.experiments._experiment import SCALES, Claim, Experiment, Outcome, Scale, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import SCALES, Claim, Experiment, Scale, Selection, Summary, left_out
 from deep_ensembles.paper.experiments.confidence import ACCURACY_CONFIDENCE, MOST_AND_LEAST_CERTAIN
 from deep_ensembles.paper.experiments.ensemble_size import MNIST, SVHN, TINY_IMAGENET
 from deep_ensembles.paper.experiments.known_unknown_classes import KNOWN_UNKNOWN_CLASSES
@@ -14,4 +14,4 @@ _IN_THE_PAPERS_ORDER = (
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _IN_THE_PAPERS_ORDER}
 
-__all__ = ["EXPERIMENTS", "SCALES", "Claim", "Experiment", "Outcome", "Scale", "Selection", "Summary"]
+__all__ = ["EXPERIMENTS", "SCALES", "Claim", "Experiment", "Scale", "Selection", "Summary", "left_out"]

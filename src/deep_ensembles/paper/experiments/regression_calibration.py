@@ -102,5 +102,5 @@ REGRESSION_CALIBRATION = Experiment(
     cells=cells,
     run=run_regression,
     summarise=summarise,
-    choose=lambda here: here[:1],
+    choose=lambda available: available[:1],
 )
