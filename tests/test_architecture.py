@@ -14,7 +14,7 @@ PACKAGE = Path(deep_ensembles.__file__).parent
 FILES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
 DOOR = "__init__.py"  # of the package: it names everything, and loads it when it is first used
 
-# From the lowest to the highest: a room imports only rooms that stand before it. The table in docs/architecture.md is the same.
+# From the lowest to the highest: a room imports only rooms that stand before it, as in docs/architecture.md.
 ROOMS = [
     *(
         "_checks",

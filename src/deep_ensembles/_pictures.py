@@ -93,13 +93,14 @@ class ClassFolders:
         require(broken in ("refuse", "skip"), "broken", "'refuse' or 'skip'", broken)
         self.path, self.image_size = Path(path), image_size
         self._archive: tuple[int, zipfile.ZipFile] | None = None
-        found = self._found(part.strip("/"))
-        self.classes = tuple(sorted(found) if classes is None else classes)
-        missing = [name for name in self.classes if name not in found]
-        if missing or not found:
+        by_class = self._search(part.strip("/"))
+        self.classes = tuple(sorted(by_class) if classes is None else classes)
+        missing = [name for name in self.classes if name not in by_class]
+        if missing or not by_class:
             wanted = f"class {missing[0]}" if missing else "class folders with pictures"
-            raise DatasetError(f"{self.path} has no {wanted} in {part!r}; it has {', '.join(sorted(found)[:5]) or 'none'}")
-        self.files = [(file, number) for number, name in enumerate(self.classes) for file in sorted(found[name])]
+            names = ", ".join(sorted(by_class)[:5]) or "none"
+            raise DatasetError(f"{self.path} has no {wanted} in {part!r}; it has {names}")
+        self.files = [(file, number) for number, name in enumerate(self.classes) for file in sorted(by_class[name])]
         if broken == "skip":
             self._leave_out(self.check())
 
@@ -131,35 +132,35 @@ class ClassFolders:
         if broken:
             warnings.warn(f"{self.path}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=4)
         bad = set(broken)
-        self.files = [each for each in self.files if each[0] not in bad]
+        self.files = [(file, number) for file, number in self.files if file not in bad]
         if not self.files:
             raise DatasetError(f"{self.path} has no picture that can be read")
 
-    def _found(self, part: str) -> dict[str, list[str]]:
+    def _search(self, part: str) -> dict[str, list[str]]:
         """Pictures by class; a zip, or what was unpacked from one, often has a single folder around everything."""
         if not self.path.exists():
             raise DatasetError(f"{self.path} is not there")
-        found = self._files_by_class(part)
-        around = self._folders() if part and not found else []
-        return self._files_by_class(f"{around[0]}/{part}") if len(around) == 1 else found
+        by_class = self._files_by_class(part)
+        outer = self._folders() if part and not by_class else []
+        return self._files_by_class(f"{outer[0]}/{part}") if len(outer) == 1 else by_class
 
     def _folders(self) -> list[str]:
         """The outermost folders, without hidden ones and those that macOS packs along."""
         if self.path.is_file():
             names = {name.partition("/")[0] for name in self._zip().namelist() if "/" in name}
         else:
-            names = {each.name for each in self.path.iterdir() if each.is_dir()}
+            names = {folder.name for folder in self.path.iterdir() if folder.is_dir()}
         return sorted(name for name in names if not name.startswith((".", "__")))
 
     def _files_by_class(self, part: str) -> dict[str, list[str]]:
         prefix = f"{part}/" if part else ""
-        found: dict[str, list[str]] = {}
+        by_class: dict[str, list[str]] = {}
         for file in self._names(part):
             name, _, rest = file.removeprefix(prefix).partition("/")
-            hidden = any(each.startswith((".", "__")) for each in (name, rest.rpartition("/")[2]))
+            hidden = any(word.startswith((".", "__")) for word in (name, rest.rpartition("/")[2]))
             if file.startswith(prefix) and file.lower().endswith(ENDINGS) and rest and not hidden:
-                found.setdefault(name, []).append(file)
-        return found
+                by_class.setdefault(name, []).append(file)
+        return by_class
 
     def _names(self, part: str) -> Iterator[str]:
         if self.path.is_file():

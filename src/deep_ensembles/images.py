@@ -85,6 +85,6 @@ def _moved(pixels: NDArray[np.uint8], down: float, right: float, flip: bool) -> 
     size = len(pixels)
     reach = size // 8
     padded = np.pad(pixels, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
-    top, left = (int(each * (2 * reach + 1)) for each in (down, right))
+    top, left = (int(share * (2 * reach + 1)) for share in (down, right))
     cut = padded[top : top + size, left : left + size]
     return cut[:, ::-1] if flip else cut

@@ -17,8 +17,8 @@ from _published import Server, serving, split_files, write_song_archive
 from typer.testing import CliRunner
 
 from deep_ensembles.cli import app
+from deep_ensembles.paper import datasets
 from deep_ensembles.paper.datasets import DatasetError, Original, card, uci
-from deep_ensembles.paper.datasets import _catalogue as catalogue
 from deep_ensembles.paper.datasets.uci import YEAR
 from deep_ensembles.paper.fetch import SUMS, download, fetch
 
@@ -125,7 +125,7 @@ def test_the_song_archive(server: Server, tmp_path: Path) -> None:
 
 def test_the_command(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(tmp_path))
-    monkeypatch.setitem(catalogue._CARDS, "yacht", server.card(card("yacht")))
+    monkeypatch.setitem(datasets._CARDS, "yacht", server.card(card("yacht")))
     runner = CliRunner()
     assert re.search(r"yacht .* no +uci/yacht.npz", runner.invoke(app, ["data", "list"]).stdout)
     result = runner.invoke(app, ["data", "fetch", "yacht", "toy_cubic"])
@@ -140,7 +140,7 @@ def test_the_command(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_command_says_what_is_wrong(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(tmp_path))
     monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.setitem(catalogue._CARDS, "yacht", server.card(card("yacht")))
+    monkeypatch.setitem(datasets._CARDS, "yacht", server.card(card("yacht")))
     runner = CliRunner()
     unknown = runner.invoke(app, ["data", "fetch", "yacht", "nonsense"])
     assert unknown.exit_code == 1
@@ -169,8 +169,9 @@ def test_without_pooch_the_command_says_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_bar_on_a_terminal_and_silence_elsewhere(terminal: bool, server: Server, tmp_path: Path) -> None:
     code = (
-        "import sys; from dataclasses import replace; from pathlib import Path; from deep_ensembles.paper.datasets import card;"
-        "from deep_ensembles.paper.fetch import fetch; yacht = card('yacht');"
+        "import sys; from dataclasses import replace; from pathlib import Path;"
+        "from deep_ensembles.paper.datasets import card; from deep_ensembles.paper.fetch import fetch;"
+        "yacht = card('yacht');"
         "originals = [replace(each, url=f'{sys.argv[1]}/{each.file}') for each in yacht.originals];"
         "fetch(replace(yacht, originals=tuple(originals)), Path(sys.argv[2]), retries=0)"
     )

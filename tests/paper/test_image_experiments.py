@@ -18,20 +18,14 @@ from deep_ensembles import load
 from deep_ensembles.execution import InProcess
 from deep_ensembles.paper.datasets import DatasetError
 from deep_ensembles.paper.datasets._image_files import IDX, write_idx
-from deep_ensembles.paper.experiments import Selection, imagenet_ensemble_size, mnist_ensemble_size
-from deep_ensembles.paper.experiments._classification import (
-    ADVERSARIAL,
-    DROPOUT,
-    ENSEMBLE,
-    RANDOM,
-    chosen,
-    is_folder,
-    pictures,
-)
+from deep_ensembles.paper.experiments import EXPERIMENTS, Selection
+from deep_ensembles.paper.experiments._classification import METHODS, is_folder, of_classes, pictures
+from deep_ensembles.paper.experiments.ensemble_size import SETTINGS
 from deep_ensembles.paper.records import ARRAYS
 from deep_ensembles.paper.reproduce import reproduce
 
-METHODS = {ENSEMBLE: "plain", RANDOM: "random", ADVERSARIAL: "adversarial", DROPOUT: "dropout"}
+SHORT = {name: method.short for name, method in METHODS.items()}
+ENSEMBLE, RANDOM, ADVERSARIAL, DROPOUT = METHODS
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +39,7 @@ def out(home, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEP_ENSEMBLES_DATA", str(home))
-        patch.setitem(mnist_ensemble_size.SETTINGS, "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
+        patch.setitem(SETTINGS["mnist"], "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
         for name in ("known_unknown_classes", "mnist_ensemble_size", "accuracy_confidence", "most_and_least_certain"):
             reproduce(name, scale="smoke", out=folder, execution=InProcess())
     return folder
@@ -62,7 +56,7 @@ def saved(out: Path, pattern: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_scores_by_size_follow_from_the_saved_probabilities(out, method):
-    arrays = saved(out, f"mnist_ensemble_size/mnist-mlp-3-{METHODS[method]}-*")
+    arrays = saved(out, f"mnist_ensemble_size/mnist-mlp-3-{SHORT[method]}-*")
     truth = np.eye(10)[arrays["label"]]
     for members in (1, 2):
         mean = arrays["probabilities"][:members].astype(np.float64).mean(0)
@@ -140,7 +134,7 @@ def test_colour_images(home, tmp_path, monkeypatch, name):
     assert {row["members"] for row in found.summary.rows} == {1, 2}
     top_5 = [row["value"] for row in found.summary.rows if row["metric"] == "top_5_error"]
     assert all(0 <= value <= 1 for value in top_5)
-    for table in found.summary.tables:
+    for table in found.summary.listings:
         words = {word for column in table.columns for word in column.split()}
         assert words <= set(table.text().split())  # none is broken in two
 
@@ -163,7 +157,7 @@ def test_dogs_are_known_and_the_others_not(home, tmp_path, monkeypatch):
 def test_a_network_may_have_settings_of_its_own(home, monkeypatch):
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
     asked = Selection("laptop", ("mnist",), (ENSEMBLE,), ("mlp-2", "convnet"))
-    mlp_2, convnet = (cell.config for cell in mnist_ensemble_size.EXPERIMENT.cells(asked))
+    mlp_2, convnet = (cell.config for cell in EXPERIMENTS["mnist_ensemble_size"].cells(asked))
     assert (mlp_2["members"], mlp_2["rows"], convnet["members"], convnet["rows"]) == (15, None, 5, 20_000)
     assert mlp_2["learning_rate"] == convnet["learning_rate"]
 
@@ -187,10 +181,10 @@ def test_unknown_classes_that_are_not_here_are_told_before_training(tmp_path, mo
 
 def test_choosing_classes_numbers_them_anew():
     images, labels = np.arange(6)[:, None], np.array([0, 1, 2, 0, 1, 2])
-    inside, numbers = chosen(images, labels, ("a", "b", "c"), ["c", "a"])
+    inside, numbers = of_classes(images, labels, ("a", "b", "c"), ["c", "a"])
     assert inside[:, 0].tolist() == [0, 2, 3, 5]
     assert numbers.tolist() == [1, 0, 1, 0]
-    assert chosen(images, labels, ("a", "b", "c"), ["c", "a"], others=True)[1].tolist() == [1, 1]
+    assert of_classes(images, labels, ("a", "b", "c"), ["c", "a"], others=True)[1].tolist() == [1, 1]
 
 
 def test_a_folder_of_pictures_with_a_broken_one_and_a_network_of_ones_own(home, tmp_path):
@@ -262,7 +256,7 @@ def test_wrong_labels_leave_every_number_finite(tmp_path, monkeypatch):
     labels[wrong] = np.roll(labels[wrong], 1)
     write_idx(home / "mnist" / f"train{IDX[1]}", labels)
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
-    monkeypatch.setitem(mnist_ensemble_size.SETTINGS, "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
+    monkeypatch.setitem(SETTINGS["mnist"], "smoke", {"members": 2, "epochs": 15, "learning_rate": 0.003})
     found = reproduce("mnist-ensemble-size", scale="smoke", out=tmp_path, execution=InProcess())
     assert all(np.isfinite(row["value"]) for row in found.summary.rows)
     assert all(row["value"] < 0.5 for row in found.summary.rows if row["metric"] == "error")
@@ -288,7 +282,7 @@ def test_networks_that_are_not_there_are_told(home, tmp_path, monkeypatch):
 def test_an_ensemble_may_be_spread_over_cells(home, tmp_path, monkeypatch):
     monkeypatch.setenv("DEEP_ENSEMBLES_DATA", str(home))
     spread = {"members": 2, "members_per_cell": 1, "epochs": 1, "learning_rate": 0.003, "width": 0.0625}
-    monkeypatch.setitem(imagenet_ensemble_size.SETTINGS, "smoke", spread)
+    monkeypatch.setitem(SETTINGS["tiny-imagenet"], "smoke", spread)
     found = reproduce("imagenet-ensemble-size", scale="smoke", out=tmp_path, execution=InProcess())
     parts = [dict(np.load(path)) for path in sorted(tmp_path.glob("imagenet_ensemble_size/*/predictions.npz"))]
     assert [part["probabilities"].shape for part in parts] == [(1, 24, 6), (1, 24, 6)]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import time
@@ -20,9 +22,10 @@ from scipy.special import logsumexp
 
 from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles.execution import InProcess, Processes
+from deep_ensembles.paper import experiments
 from deep_ensembles.paper import reproduce as reproducing
 from deep_ensembles.paper.datasets import DatasetError
-from deep_ensembles.paper.experiments import EXPERIMENTS
+from deep_ensembles.paper.experiments import EXPERIMENTS, Experiment
 from deep_ensembles.paper.experiments.uci_regression import printed, within
 from deep_ensembles.paper.records import ARRAYS
 from deep_ensembles.paper.reproduce import reproduce
@@ -212,11 +215,16 @@ def test_sets_that_are_missing_are_told(everything):
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_experiments_have_one_shape(experiment):
-    module = sys.modules[f"deep_ensembles.paper.experiments.{experiment.name}"]
-    assert module.EXPERIMENT is experiment
     assert set(experiment.takes) == {"smoke", "laptop", "paper"}
-    folder = Path(module.__file__).parent
-    assert {path.stem for path in folder.glob("[!_]*.py")} == set(EXPERIMENTS)
+    assert not experiment.cells_of or experiment.cells_of in EXPERIMENTS
+
+
+def test_every_experiment_of_every_file_can_be_named():
+    files = [
+        importlib.import_module(file.name) for file in pkgutil.iter_modules(experiments.__path__, f"{experiments.__name__}.")
+    ]
+    known = [thing for file in files for thing in vars(file).values() if isinstance(thing, Experiment)]
+    assert {experiment.name: experiment for experiment in known} == EXPERIMENTS
 
 
 def test_within_the_spread():

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
-from torch.distributions import Normal
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_integer, check_number, require
@@ -98,9 +97,10 @@ def fit_dropout(
 
     models: dict[int, DropoutModel] = {}
     for rate in sorted({rate for _, rate, _ in best}):
-        chosen = [i for i, (_, own, _) in enumerate(best) if own == rate]
-        trained = cross_validate(build[rate], inputs, targets, cv=[(row_sets[i], row_sets[i][:1]) for i in chosen], **common)
-        for i, ensemble in zip(chosen, trained.ensembles, strict=True):
+        numbers = [i for i, (_, best_rate, _) in enumerate(best) if best_rate == rate]
+        folds = [(row_sets[i], row_sets[i][:1]) for i in numbers]
+        trained = cross_validate(build[rate], inputs, targets, cv=folds, **common)
+        for i, ensemble in zip(numbers, trained.ensembles, strict=True):
             models[i] = DropoutModel(ensemble, rate, best[i][2], n_samples)
     return [models[i] for i in range(len(row_sets))]
 
@@ -153,7 +153,7 @@ class MCDropout(RegressorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = True  # each row of a prediction has draws of its own
+        tags.non_deterministic = True  # every row of a prediction has other draws
         return tags
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -176,11 +176,10 @@ class MCDropout(RegressorMixin, BaseEstimator):
 
 
 def _around(draws: Tensor, deviation: float) -> Mixture:
-    return Mixture(Normal(draws, torch.full_like(draws, deviation), validate_args=False))
+    return Mixture(torch.distributions.Normal(draws, torch.full_like(draws, deviation), validate_args=False))
 
 
 def _best_deviation(draws: Tensor, targets: np.ndarray, unit: float) -> tuple[float, float]:
     """The least held-out score over candidate noises, and the noise that has it."""
-    target = torch.as_tensor(targets)
-    unit = unit or 1.0
-    return min((float(log_score(_around(draws, unit * each), target).mean()), unit * each) for each in DEVIATIONS.tolist())
+    target, candidates = torch.as_tensor(targets), [(unit or 1.0) * factor for factor in DEVIATIONS.tolist()]
+    return min((float(log_score(_around(draws, deviation), target).mean()), deviation) for deviation in candidates)

@@ -6,7 +6,16 @@ pyarrow.
 
 from deep_ensembles.columns._column import Column, TableError, UnreadableValue
 from deep_ensembles.columns._schema import FITS, KINDS, Schema, column_data, column_from, infer_schema, kind_of, schema_from
-from deep_ensembles.columns._target import Target, infer_target, read_groups, read_times, read_weights, target_from
+from deep_ensembles.columns._target import (
+    CLASSIFICATION,
+    REGRESSION,
+    Target,
+    infer_target,
+    read_groups,
+    read_times,
+    read_weights,
+    target_from,
+)
 from deep_ensembles.columns.boolean import Boolean, boolean
 from deep_ensembles.columns.category import Category, category
 from deep_ensembles.columns.date import Date, date
@@ -14,7 +23,7 @@ from deep_ensembles.columns.number import Number, number
 from deep_ensembles.columns.text import Text, text
 
 __all__ = [
-    "FITS", "KINDS", "Boolean", "Category", "Column", "Date", "Number", "Schema", "TableError", "Target", "Text",
-    "UnreadableValue", "boolean", "category", "column_data", "column_from", "date", "infer_schema", "infer_target",
+    "CLASSIFICATION", "FITS", "KINDS", "REGRESSION", "Boolean", "Category", "Column", "Date", "Number", "Schema",
+    "TableError", "Target", "Text", "UnreadableValue", "boolean", "category", "column_data", "column_from", "date", "infer_schema", "infer_target",
     "kind_of", "number", "read_groups", "read_times", "read_weights", "schema_from", "target_from", "text",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Execution: where pieces of work are done. Ray is reached as `deep_ensembles.execution.ray.Ray`, for it needs an extra."""
+"""Execution: where work is done. `Ray` needs an extra and is imported from `deep_ensembles.execution.ray`."""
 
 from deep_ensembles.execution.in_process import Execution, InProcess
 from deep_ensembles.execution.processes import Processes

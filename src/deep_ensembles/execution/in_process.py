@@ -1,4 +1,4 @@
-"""Here, one piece after another."""
+"""In this process, one item after another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class InProcess:
 class Execution(Protocol):
     """Does `work(item)` for every item and yields items as they are finished; an error of the work is raised here.
 
-    `work` and items travel to where they are done: they must be picklable, and whatever the work leaves it leaves in files.
+    `work` and items may be sent to another process or machine: both must be picklable, and results must be written to files.
     """
 
     def __call__(self, work: Callable[[Any], None], items: Sequence[Any], /) -> Iterator[Any]: ...

@@ -1,4 +1,4 @@
-"""Side by side in processes of this machine."""
+"""In several processes of this machine at once."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Ray:
                     raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
                 yield item
         finally:
-            for each in pending:
-                ray.cancel(each, force=True)
+            for unfinished in pending:
+                ray.cancel(unfinished, force=True)
 
 
 def _do(work: Callable[[Any], None], item: Any) -> None:

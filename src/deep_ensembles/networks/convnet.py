@@ -1,11 +1,12 @@
-"""A small convolutional network."""
+"""A small convolutional network, and the layers and checks that all networks for images share."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
-from deep_ensembles._checks import check_integer
-from deep_ensembles.networks._layers import check_image_network, dropped
+from deep_ensembles._checks import check_integer, check_number
 
 
 def convnet(
@@ -38,7 +39,33 @@ def convnet(
     check_integer("width", width, low=1)
     layers: list[nn.Module] = []
     for before, after in ((in_channels, width), (width, 2 * width)):
-        layers += [nn.Conv2d(before, after, 5, padding=2), nn.ReLU(), *dropped(dropout), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(before, after, 5, padding=2), nn.ReLU(), *dropout_layers(dropout), nn.MaxPool2d(2)]
     features = 2 * width * (image_size // 4) ** 2
-    layers += [nn.Flatten(), nn.Linear(features, 4 * width), nn.ReLU(), *dropped(dropout)]
+    layers += [nn.Flatten(), nn.Linear(features, 4 * width), nn.ReLU(), *dropout_layers(dropout)]
     return nn.Sequential(*layers, nn.Linear(4 * width, n_outputs))
+
+
+def check_image_network(n_outputs: Any, in_channels: Any, image_size: Any, dropout: Any, smallest: int) -> None:
+    """Check the arguments that every network for images has."""
+    check_integer("n_outputs", n_outputs, low=1)
+    check_integer("in_channels", in_channels, low=1)
+    check_integer("image_size", image_size, low=smallest)
+    check_number("dropout", dropout, low=0, high=1)
+
+
+def scaled(channels: int, width: float) -> int:
+    """The number of channels times `width`, at least one."""
+    check_number("width", width, low=0, above=True)
+    return max(1, round(width * channels))
+
+
+def dropout_layers(dropout: float) -> list[nn.Module]:
+    """A dropout layer, or none at rate 0."""
+    return [nn.Dropout(dropout)] if dropout > 0 else []
+
+
+def convolution(
+    before: int, after: int, kernel: int | tuple[int, int], stride: int = 1, padding: int | tuple[int, int] = 0
+) -> list[nn.Module]:
+    """Convolution → batch norm → ReLU; batch norm takes any constant away again, so there is no bias."""
+    return [nn.Conv2d(before, after, kernel, stride, padding, bias=False), nn.BatchNorm2d(after, eps=1e-3), nn.ReLU()]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from deep_ensembles.networks._layers import check_image_network, convolution, dropped, scaled
+from deep_ensembles.networks.convnet import check_image_network, convolution, dropout_layers, scaled
 
 Kernel: TypeAlias = int | tuple[int, int]
 Step: TypeAlias = tuple[int, Kernel]  # channels and kernel of one convolution
@@ -59,7 +59,7 @@ def inception(
     build.reduction([(192, 1), (320, 3)], [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)])
     for _ in range(2):
         build.side_by_side([(320, 1)], [(384, 1)], [(448, 1), (384, 3)], pooled=192, fork=384)
-    return nn.Sequential(*build.layers, _Mean(), *dropped(dropout), nn.Linear(build.channels, n_outputs))
+    return nn.Sequential(*build.layers, _Mean(), *dropout_layers(dropout), nn.Linear(build.channels, n_outputs))
 
 
 class _Concatenated(nn.ModuleList):

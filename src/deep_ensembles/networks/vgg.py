@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from deep_ensembles.networks._layers import check_image_network, convolution, dropped, scaled
+from deep_ensembles.networks.convnet import check_image_network, convolution, dropout_layers, scaled
 
 # (channels, convolutions) of each block; configuration D of the paper.
 BLOCKS = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
@@ -44,11 +44,11 @@ def vgg(
             layers += convolution(channels, scaled(wanted, width), kernel=3, padding=1)
             channels = scaled(wanted, width)
         layers += [nn.MaxPool2d(2)] if size > 1 else []
-        layers += dropped(dropout)
+        layers += dropout_layers(dropout)
         size = max(1, size // 2)
     layers.append(nn.Flatten())
     units = channels * size**2
     for _ in range(2):
-        layers += [nn.Linear(units, scaled(512, width)), nn.ReLU(), *dropped(dropout)]
+        layers += [nn.Linear(units, scaled(512, width)), nn.ReLU(), *dropout_layers(dropout)]
         units = scaled(512, width)
     return nn.Sequential(*layers, nn.Linear(units, n_outputs))

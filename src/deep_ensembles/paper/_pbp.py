@@ -46,7 +46,7 @@ class Filter:
         evidence, first = targets.new_zeros(targets.shape[1]), 0
         for n, steps in groupby(active):
             part = slice(first, first + len(list(steps)))
-            state = _Active(*(each[:n] for each in (self.hidden, self.output, self.noise, self._steps)))
+            state = _Active(*(tensor[:n] for tensor in (self.hidden, self.output, self.noise, self._steps)))
             examples = zip(inputs[part, :n].unbind(), targets[part, :n].unbind(), strict=True)
             evidence[:n] += torch.stack([state.learn(x, y) for x, y in examples]).sum(0)
             first = part.stop

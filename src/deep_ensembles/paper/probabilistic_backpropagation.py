@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
-from torch.distributions import Normal
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_integer, require
@@ -19,10 +18,8 @@ from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles._terminal import progress
 from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
-from deep_ensembles.paper._pbp import Filter, activations, features, output_moments, rectified
-from deep_ensembles.paper._pbp import Moments as LayerMoments
-from deep_ensembles.training import Standardization
-from deep_ensembles.training.standardization import Moments
+from deep_ensembles.paper import _pbp
+from deep_ensembles.training.standardization import Moments, Standardization
 
 _BLOCK_STEPS = 256
 _BATCH_ELEMENTS = 4_000_000
@@ -63,14 +60,14 @@ class Posterior:
         return concatenated([self._predict(batch) for batch in torch.as_tensor(inputs).double().split(size)])
 
     def _predict(self, inputs: Tensor) -> Mixture:
-        seen = features(self.standardization.inputs(inputs.unsqueeze(0), torch.float64), self.hidden.shape[-1])
-        hidden = rectified(LayerMoments(*(seen @ self.hidden).unbind(1))).moments
-        weights = LayerMoments(*self.output.unsqueeze(1).unbind(2))
-        mean, variance = (moment.squeeze(-1) for moment in output_moments(weights, activations(hidden)))
+        features = _pbp.features(self.standardization.inputs(inputs.unsqueeze(0), torch.float64), self.hidden.shape[-1])
+        hidden = _pbp.rectified(_pbp.Moments(*(features @ self.hidden).unbind(1))).moments
+        weights = _pbp.Moments(*self.output.unsqueeze(1).unbind(2))
+        mean, variance = (moment.squeeze(-1) for moment in _pbp.output_moments(weights, _pbp.activations(hidden)))
         variance = variance + (self.noise[:, 1] / (self.noise[:, 0] - 1)).unsqueeze(1)
         units = self.standardization.tensors()
         shift, scale = (units[name].unsqueeze(1) for name in ("target_shift", "target_scale"))
-        return Mixture(rescaled(Normal(mean, variance.sqrt(), validate_args=False), shift, scale))
+        return Mixture(rescaled(torch.distributions.Normal(mean, variance.sqrt(), validate_args=False), shift, scale))
 
 
 def fit_runs(
@@ -85,7 +82,7 @@ def fit_runs(
 ) -> Posterior:
     """Train many runs at once: an update touches one example, so a single run's tensors are too small to be fast.
 
-    Each run has its own training rows (as many as it likes), order and standardisation, and ends where it would alone.
+    Runs may have different numbers of rows. Each has its order and standardisation, and ends where it would alone.
 
     Arguments:
         inputs: `[row, input]`, as a tensor or array.
@@ -105,16 +102,16 @@ def fit_runs(
     require(all(len(rows) for rows in rows_per_run), "rows_per_run", "at least one row each", "none")
     # Runs with the most rows come first, so that those still busy at any step of an epoch are the first few.
     places = sorted(range(len(seeds)), key=lambda run: -len(rows_per_run[run]))
-    rows, own_seeds = [np.asarray(rows_per_run[run]) for run in places], [seeds[run] for run in places]
+    rows, seeds = [np.asarray(rows_per_run[run]) for run in places], [seeds[run] for run in places]
     inputs, targets = (torch.as_tensor(values).double() for values in (inputs, targets))
-    units = Standardization.stack([_units(inputs[each], targets[each]) for each in rows])
+    units = Standardization.stack([_units(inputs[of_run], targets[of_run]) for of_run in rows])
     history = []
     with torch.inference_mode(), progress("training", n_epochs, "epochs", verbose=verbose) as update:
-        state = Filter(_initial_means(own_seeds, inputs.shape[1], n_hidden))
+        state = _pbp.Filter(_initial_means(seeds, inputs.shape[1], n_hidden))
         for epoch in range(n_epochs):
-            shuffles = [stream(seed, Purpose.ORDER, epoch) for seed in own_seeds]
-            order = [shuffle.permutation(own) for shuffle, own in zip(shuffles, rows, strict=True)]
-            history.append(_pass(state, inputs, targets, order, units))
+            shuffles = [stream(seed, Purpose.ORDER, epoch) for seed in seeds]
+            order = [shuffle.permutation(of_run) for shuffle, of_run in zip(shuffles, rows, strict=True)]
+            history.append(_epoch(state, inputs, targets, order, units))
             state.refine_prior()
             update(advance=1, note=f"members {len(seeds)}  score {-float(history[-1].mean()):.4f}")
     posterior = Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
@@ -135,20 +132,20 @@ def _initial_means(seeds: Sequence[int], n_inputs: int, n_hidden: int) -> tuple[
     return layers[0], layers[1]
 
 
-def _pass(state: Filter, inputs: Tensor, targets: Tensor, order: Sequence[np.ndarray], units: Standardization) -> Tensor:
+def _epoch(state: _pbp.Filter, inputs: Tensor, targets: Tensor, order: list[np.ndarray], units: Standardization) -> Tensor:
     """Show every run its rows in its order, longest order first; the mean log-evidence of each run."""
-    sizes = np.array([len(each) for each in order])
+    sizes = np.array([len(rows) for rows in order])
     active = (np.arange(sizes[0])[:, None] < sizes).sum(1).tolist()
     steps = np.zeros((sizes[0], len(order)), dtype=np.int64)
-    for run, each in enumerate(order):
-        steps[: len(each), run] = each
+    for run, rows in enumerate(order):
+        steps[: len(rows), run] = rows
     evidence = torch.zeros(len(order), dtype=torch.float64)
     for first in range(0, sizes[0], _BLOCK_STEPS):
         block = torch.from_numpy(steps[first : first + _BLOCK_STEPS])
         x = units.inputs(inputs[block].transpose(0, 1), torch.float64).transpose(0, 1)
         y = units.targets(targets[block].T, torch.float64).T.unsqueeze(-1)
-        seen = features(x.unsqueeze(2), state.hidden.shape[-1])
-        evidence += state.update(seen, y, active[first : first + len(block)])
+        features = _pbp.features(x.unsqueeze(2), state.hidden.shape[-1])
+        evidence += state.update(features, y, active[first : first + len(block)])
     return evidence / torch.from_numpy(sizes)
 
 
@@ -201,20 +198,12 @@ class ProbabilisticBackpropagation(RegressorMixin, BaseEstimator):
         self.posterior_ = fit_runs(np.array(X), np.array(y, dtype=np.float64), rows, seeds, **settings)
         return self
 
-    @overload
-    def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
-
-    @overload
-    def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
-
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """The predictive mean, and on request the standard deviation; (n,)."""
-        mixture = self.predict_distribution(X)
-        mean: np.ndarray = mixture.mean.numpy()
-        return (mean, mixture.stddev.numpy()) if return_std else mean
+        prediction = self.predict_distribution(X)
+        return (prediction.mean.numpy(), prediction.stddev.numpy()) if return_std else prediction.mean.numpy()
 
     def predict_distribution(self, X: Any) -> Mixture:
         """The predictive normal distribution, noise included, in the units of the target, as a mixture of one."""
         check_is_fitted(self)
-        checked: np.ndarray = validate_data(self, X, reset=False, dtype=np.float64)
-        return self.posterior_(np.array(checked))
+        return self.posterior_(np.array(validate_data(self, X, reset=False, dtype=np.float64)))

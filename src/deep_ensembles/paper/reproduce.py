@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from deep_ensembles._files import json_ready, write_atomically
 from deep_ensembles._terminal import progress
 from deep_ensembles.execution import Execution, Processes
 from deep_ensembles.paper.datasets import DatasetError, card, data_home
-from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary
+from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary, left_out
 from deep_ensembles.paper.figures import save_figure
 from deep_ensembles.paper.records import Cell, Record, read_record, write_record
 
@@ -48,7 +49,7 @@ def reproduce(
     Arguments:
         name: see `EXPERIMENTS`; hyphens may stand for underscores.
         scale: see `Selection`.
-        only: the data sets to use; by default all that are here.
+        only: the data sets to use; by default all that are in the data home.
         methods: the methods to compare; by default all.
         networks: the networks to train, where an experiment has several.
         force: run finished cells again.
@@ -63,57 +64,54 @@ def reproduce(
     check_integer("seed", seed, low=0)
     execution = Processes() if execution is None else execution
     datasets, missing = _datasets(experiment, scale, only)
-    networks = _chosen("networks", networks, experiment.networks, _usual(experiment.networks, experiment, scale))
-    methods = _chosen("methods", methods, experiment.methods, experiment.methods)
+    networks = _select("networks", networks, experiment.networks, _defaults(experiment.networks, experiment, scale))
+    methods = _select("methods", methods, experiment.methods, experiment.methods)
     selection = Selection(scale, datasets, methods, networks, seed)
-    cells = experiment.cells(selection)  # first, so that what is missing is told before anything is trained
+    cells = experiment.cells(selection)  # first, so that missing data are an error before anything is trained
     for other, needed in experiment.needs(selection).items():
         _run_cells(Path(out) / other, needed, False, execution)
     records = _run_cells(Path(out) / (experiment.cells_of or name), cells, force, execution)
     summary = experiment.summarise(records, selection)
-    summary.notes.extend(f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing)
+    summary.notes.extend(map(left_out, missing))
     return _write(Path(out) / name, selection, summary, records)
 
 
 def _datasets(experiment: Experiment, scale: Scale, only: Sequence[str] | None) -> tuple[tuple[str, ...], list[str]]:
-    """The data sets to use, and those that would be used if they were here."""
+    """The data sets to use, and those that would be used if they were in the data home."""
     home = data_home()
     if only is not None:
-        for each in only:
-            if experiment.takes_folders and each not in experiment.datasets and Path(each).exists():
+        for name in only:
+            if experiment.takes_folders and name not in experiment.datasets and Path(name).exists():
                 continue
             folder = ", or a folder or zip of pictures that is there" * experiment.takes_folders
-            require(each in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}{folder}", each)
-            if not card(each).is_here(home):
-                raise DatasetError(f"{each} is not in {home}; run: deep-ensembles data fetch {each}")
+            require(name in experiment.datasets, "only", f"among {', '.join(experiment.datasets)}{folder}", name)
+            if not card(name).is_here(home):
+                raise DatasetError(f"{name} is not in {home}; run: deep-ensembles data fetch {name}")
         return tuple(dict.fromkeys(only)), []
-    wanted = _usual(experiment.datasets, experiment, scale)
-    here = [each for each in wanted if card(each).is_here(home)]
-    if not here:
-        raise DatasetError(f"no data set of {experiment.name} is in {home}; run: deep-ensembles data fetch {wanted[0]}")
-    chosen = tuple(experiment.choose(here))
-    return chosen, [each for each in wanted if each not in here and chosen == tuple(here)]
+    defaults = _defaults(experiment.datasets, experiment, scale)
+    available = [name for name in defaults if card(name).is_here(home)]
+    if not available:
+        raise DatasetError(f"no data set of {experiment.name} is in {home}; run: deep-ensembles data fetch {defaults[0]}")
+    used = tuple(experiment.choose(available))
+    return used, [name for name in defaults if name not in available and used == tuple(available)]
 
 
-def _usual(names: Sequence[str], experiment: Experiment, scale: Scale) -> list[str]:
+def _defaults(names: Sequence[str], experiment: Experiment, scale: Scale) -> list[str]:
     """What is used at a scale unless the user names something."""
-    return [each for each in names if scale == "paper" or each not in experiment.only_at_paper_scale]
+    return [name for name in names if scale == "paper" or name not in experiment.only_at_paper_scale]
 
 
-def _chosen(setting: str, wanted: Sequence[str] | None, there: Sequence[str], usual: Sequence[str]) -> tuple[str, ...]:
-    """Those of a list that were asked for, in the list's order and spelling."""
+def _select(setting: str, wanted: Sequence[str] | None, known: Sequence[str], defaults: Sequence[str]) -> tuple[str, ...]:
+    """The known names that the user wants, in the order and spelling in which they are known."""
     if wanted is None:
-        return tuple(usual)
-    known = {each.lower(): each for each in there}
-    if setting == "networks" and there:
-        known |= {each.lower(): each for each in wanted if ":" in each}  # factories to import
-    for each in wanted:
-        require(each.lower() in known, setting, f"among {'; '.join(there)}", each)
-    asked = {each.lower() for each in wanted}
-    return tuple(name for key, name in known.items() if key in asked)
-
-
-# -- cells ------------------------------------------------------------------------------------------------------------
+        return tuple(defaults)
+    spelling = {name.lower(): name for name in known}
+    if setting == "networks" and known:
+        spelling |= {name.lower(): name for name in wanted if ":" in name}  # factories to import
+    for name in wanted:
+        require(name.lower() in spelling, setting, f"among {'; '.join(known)}", name)
+    keys = {name.lower() for name in wanted}
+    return tuple(name for key, name in spelling.items() if key in keys)
 
 
 def _run_cells(root: Path, cells: Sequence[Cell], force: bool, execution: Execution) -> list[Record]:
@@ -133,33 +131,32 @@ def _run_cell(name: str, root: Path, cell: Cell) -> None:
     write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
 
 
-# -- what is written --------------------------------------------------------------------------------------------------
 
 
 def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
-    text = "\n".join([*(table.text() for table in summary.tables), _verdicts(summary.claims), _listed(summary.notes)])
-    content = {
+    text = "\n".join([*(listing.text() for listing in summary.listings), _verdicts(summary.claims), _notes(summary.notes)])
+    cells = [
+        {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
+        for record in records
+    ]
+    whole = {
         "experiment": root.name,
         **asdict(selection),
         "rows": summary.rows,
         "differences": summary.differences,
         "claims": [asdict(claim) for claim in summary.claims],
         "notes": summary.notes,
-        "cells": [
-            {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
-            for record in records
-        ],
+        "cells": cells,
     }
-    files = {"summary.json": json.dumps(json_ready(content), indent=1, ensure_ascii=False),
+    files = {"summary.json": json.dumps(json_ready(whole), indent=1, ensure_ascii=False),
              "summary.csv": _csv(summary.rows), "summary.txt": text}  # fmt: skip
     if summary.differences:
         files["differences.csv"] = _csv(summary.differences)
-    for name, each in files.items():
-        write_atomically(root / name, each.encode())
-    drawn = [
-        save_figure(figure, root / f"{name}.{kind}") for name, figure in summary.figures.items() for kind in ("svg", "png")
-    ]
-    return Reproduction(summary, text, [*(root / name for name in files), *drawn])
+    for name, content in files.items():
+        write_atomically(root / name, content.encode())
+    pairs = product(summary.figures.items(), ("svg", "png"))
+    figures = [save_figure(figure, root / f"{name}.{kind}") for (name, figure), kind in pairs]
+    return Reproduction(summary, text, [*(root / name for name in files), *figures])
 
 
 def _csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -174,15 +171,13 @@ def _verdicts(claims: Sequence[Claim]) -> str:
     """Statement by statement: on how many data sets it holds, and the numbers."""
     lines, width = ["The paper's statements"], max((len(claim.dataset) for claim in claims), default=0)
     for statement in dict.fromkeys(claim.statement for claim in claims):
-        own = [claim for claim in claims if claim.statement == statement]
-        holding = sum(claim.holds for claim in own)
-        verdict = (
-            "holds" if holding == len(own) else "does not hold" if holding == 0 else f"holds on {holding} of {len(own)}"
-        )
-        lines.append(f"\n  {verdict}: {statement} ({own[0].source})")
-        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<{width}}  {claim.numbers}" for claim in own)
+        same = [claim for claim in claims if claim.statement == statement]
+        holds, total = sum(claim.holds for claim in same), len(same)
+        verdict = "holds" if holds == total else f"holds on {holds} of {total}" if holds else "does not hold"
+        lines.append(f"\n  {verdict}: {statement} ({same[0].source})")
+        lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<{width}}  {claim.numbers}" for claim in same)
     return "\n".join(lines) + "\n" if claims else ""
 
 
-def _listed(notes: Sequence[str]) -> str:
+def _notes(notes: Sequence[str]) -> str:
     return "".join(f"  · {note}\n" for note in notes)

@@ -16,9 +16,8 @@ from torch.distributions import Categorical, Distribution, Normal
 from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
-from deep_ensembles.columns import Schema, Target, schema_from, target_from
+from deep_ensembles.columns import CLASSIFICATION, REGRESSION, Schema, Target, schema_from, target_from
 from deep_ensembles.columns.date import PATTERNS
-from deep_ensembles.columns.target import CLASSIFICATION, REGRESSION
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.settings import restore
@@ -126,7 +125,7 @@ def _check_columns(schema: Schema, n_inputs: int) -> None:
             value = getattr(column, name, None)
             require(value is None or value in values, name, "one that training gives", value)
         require(getattr(column, "scale", 1) > 0, "scale", "more than 0", column)
-        column.in_words()
+        column.summary()
     width = sum(column.width for column in schema.columns)
     require(width == n_inputs, "columns", f"of {n_inputs} inputs", width)
 

@@ -1,13 +1,49 @@
 """Data sets: name → `Dataset(inputs, targets, splits)` or `ImageDataset`. One file per source; none needs torch."""
 
+from __future__ import annotations
+
+import os
+
+from deep_ensembles._checks import require
 from deep_ensembles._pictures import DatasetError, class_groups
-from deep_ensembles.paper.datasets._catalogue import card, cards, load_dataset
 from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, data_home
-from deep_ensembles.paper.datasets.images import images
-from deep_ensembles.paper.datasets.toy_cubic import toy_cubic
-from deep_ensembles.paper.datasets.uci import uci
+from deep_ensembles.paper.datasets.images import IMAGE_CARDS, images
+from deep_ensembles.paper.datasets.toy_cubic import TOY_CARDS, toy_cubic
+from deep_ensembles.paper.datasets.uci import UCI_CARDS, uci
 
 __all__ = [
     "Card", "Dataset", "DatasetError", "ImageDataset", "Original", "card", "cards", "class_groups", "data_home", "images",
     "load_dataset", "toy_cubic", "uci",
 ]  # fmt: skip
+
+_CARDS = {known.name: known for known in (*TOY_CARDS, *UCI_CARDS, *IMAGE_CARDS)}
+
+
+def cards() -> tuple[Card, ...]:
+    """What is known of every data set, source by source."""
+    return tuple(_CARDS.values())
+
+
+def card(name: str) -> Card:
+    """What is known of one data set.
+
+    Example:
+        >>> card("protein").rows, card("protein").splits, card("protein").hidden_units
+        (45730, 5, 100)
+    """
+    require(name in _CARDS, "name", f"one of {', '.join(_CARDS)}", name)
+    return _CARDS[name]
+
+
+def load_dataset(name: str, home: str | os.PathLike[str] | None = None) -> Dataset | ImageDataset:
+    """Any data set by name: a `Dataset` for tables, an `ImageDataset` for images.
+
+    Arguments:
+        name: see `cards()`, or `deep-ensembles data list`.
+        home: the data home; see `data_home`.
+
+    Example:
+        >>> load_dataset("toy_cubic").description
+        '20 points of y = x³ + noise, x in [-4, 4]'
+    """
+    return card(name).load(data_home(home))

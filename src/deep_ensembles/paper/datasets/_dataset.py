@@ -51,7 +51,7 @@ class Card:
         originals: what to download.
         convert: makes the file from a folder of originals: `convert(card, folder, file)`.
         shape: of one image, for sets of images.
-        parts: files that hold a part of the set, each of use by itself.
+        parts: files that hold a part of the set, which can be used alone.
     """
 
     name: str
@@ -142,7 +142,7 @@ class ImageDataset:
 
     Example:
         >>> images = ImageDataset("grey", None, None, np.zeros((2, 28, 28), np.uint8), np.array([0, 1]), ("a", "b"))
-        >>> [each.shape for each in images.part("test")]
+        >>> [array.shape for array in images.part("test")]
         [(2, 1, 28, 28), (2,)]
     """
 
@@ -197,9 +197,6 @@ def split_off(test: NDArray[np.integer], n_rows: int) -> Split:
     return np.setdiff1d(np.arange(n_rows), rows), rows
 
 
-VARIABLE = "DEEP_ENSEMBLES_DATA"
-
-
 def data_home(home: str | os.PathLike[str] | None = None) -> Path:
     """The folder of all data sets: `home`, else `$DEEP_ENSEMBLES_DATA`, else a folder in the user's cache.
 
@@ -209,8 +206,8 @@ def data_home(home: str | os.PathLike[str] | None = None) -> Path:
         >>> data_home("somewhere").name
         'somewhere'
     """
-    chosen = home or os.environ.get(VARIABLE)
-    return Path(chosen).expanduser() if chosen else _user_cache() / "deep-ensembles"
+    folder = home or os.environ.get("DEEP_ENSEMBLES_DATA")
+    return Path(folder).expanduser() if folder else _user_cache() / "deep-ensembles"
 
 
 def _user_cache() -> Path:

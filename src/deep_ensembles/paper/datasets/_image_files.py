@@ -89,12 +89,12 @@ def read_svhn(path: Path) -> Labelled:
 def read_cifar(path: Path) -> tuple[Labelled, Labelled]:
     """(train, test) of `cifar-10-binary.tar.gz` or `cifar-10-python.tar.gz`; nothing is unpacked and nothing run."""
     with _naming(path), tarfile.open(path) as archive:
-        found = {Path(each.name).name: each for each in archive.getmembers() if each.isfile()}
-        ending = ".bin" if "test_batch.bin" in found else ""
+        files = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
+        ending = ".bin" if "test_batch.bin" in files else ""
         names = [f"data_batch_{number}{ending}" for number in range(1, 6)]
         batches = []
         for name in (*names, f"test_batch{ending}"):
-            content = archive.extractfile(found[name]).read()  # type: ignore[union-attr]
+            content = archive.extractfile(files[name]).read()  # type: ignore[union-attr]
             batches.append(_binary_batch(content) if ending else _python_batch(content, f"{path}, {name}"))
     images, labels = zip(*batches, strict=True)
     return (np.concatenate(images[:5]), np.concatenate(labels[:5])), batches[5]
@@ -122,10 +122,9 @@ def read_letters(path: Path) -> Labelled:
     """`notMNIST_small.tar.gz`: grey pictures in folders A to J, by letter, then name; broken ones are left out."""
     images, labels, broken = [], [], []
     with _naming(path), tarfile.open(path) as archive:
-        wanted = [
-            each for each in archive.getmembers() if each.isfile() and re.search(r"(^|/)[A-J]/[^/.][^/]*\.png$", each.name)
-        ]
-        for member in sorted(wanted, key=lambda each: each.name):
+        for member in sorted(archive.getmembers(), key=lambda member: member.name):
+            if not (member.isfile() and re.search(r"(^|/)[A-J]/[^/.][^/]*\.png$", member.name)):
+                continue
             content = archive.extractfile(member).read()  # type: ignore[union-attr]
             try:
                 images.append(read_picture(content, member.name, mode="L"))
@@ -135,9 +134,6 @@ def read_letters(path: Path) -> Labelled:
         if broken:
             warnings.warn(f"{path.name}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=2)
         return np.stack(images), np.array(labels, np.uint8)
-
-
-# -- from the published files into a data home ------------------------------------------------------------------------
 
 
 def keep(card: Card, folder: Path, file: Path) -> None:
@@ -158,8 +154,7 @@ def convert_letters(card: Card, folder: Path, file: Path) -> None:
 
 def convert_svhn(card: Card, folder: Path, file: Path) -> None:
     """MATLAB's format into NumPy's."""
-    train, test = (read_svhn(folder / original.file) for original in card.originals)
-    _write(card, file, train, test)
+    _write(card, file, *(read_svhn(folder / original.file) for original in card.originals))
 
 
 def convert_cifar(card: Card, folder: Path, file: Path) -> None:
@@ -174,13 +169,13 @@ def convert_tiny_imagenet(card: Card, folder: Path, file: Path) -> None:
     path, count = folder / card.originals[0].file, 0
     try:
         with zipfile.ZipFile(path) as source, replacing(file) as raw, zipfile.ZipFile(raw, "w") as packed:
-            table = source.read("tiny-imagenet-200/val/val_annotations.txt").decode()
-            classes = dict(line.split("\t")[:2] for line in table.splitlines())
+            lines = source.read("tiny-imagenet-200/val/val_annotations.txt").decode().splitlines()
+            classes = dict(line.split("\t")[:2] for line in lines)
             for name in source.namelist():
                 _, part, *inner = name.split("/")
                 if name.endswith(".JPEG") and part in ("train", "val"):
-                    own = inner[0] if part == "train" else classes[inner[-1]]
-                    packed.writestr(f"{part}/{own}/{inner[-1]}", source.read(name))
+                    folder_name = inner[0] if part == "train" else classes[inner[-1]]
+                    packed.writestr(f"{part}/{folder_name}/{inner[-1]}", source.read(name))
                     count += 1
             if count != card.rows:
                 raise DatasetError(f"{card.name}: expected {card.rows} pictures, got {count}")
@@ -207,10 +202,8 @@ def _check(card: Card, *parts: Labelled) -> None:
 
 # What an array needs; NumPy has moved one of them.
 _ARRAYS = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
+    *(("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")),
+    *(("numpy", "ndarray"), ("numpy", "dtype")),
 }
 
 

@@ -65,49 +65,24 @@ SETS = {
     "mnist": _Set("handwritten digits", (28, 28), DIGITS, _MNIST, CLOUD, _FOUR, converters.keep, _FOUR[1]),
     "fashion-mnist": _Set("clothing", (28, 28), CLOTHES, _MNIST, ZALANDO, _FOUR, converters.keep, _FOUR[1], "MIT"),
     "notmnist": _Set(
-        "letters in many fonts (notMNIST_small)",
-        (28, 28),
-        tuple(LETTERS),
-        ((0, ()), (18_724, ("small", "t10k"))),
-        GOOGLE,
-        ("notMNIST_small.tar.gz",),
-        converters.convert_letters,
-        f"small{IDX[1]}",
+        "letters in many fonts (notMNIST_small)", (28, 28), tuple(LETTERS), ((0, ()), (18_724, ("small", "t10k"))),
+        GOOGLE, ("notMNIST_small.tar.gz",), converters.convert_letters, f"small{IDX[1]}",
     ),
     "svhn": _Set(
-        "street view house numbers, cropped digits",
-        (32, 32, 3),
-        DIGITS,
-        ((73_257, ("train", "train-first20000")), (26_032, ("test",))),
-        STANFORD,
-        ("train_32x32.mat", "test_32x32.mat"),
-        converters.convert_svhn,
-        f"train{NPY[1]}",
-        "non-commercial use only",
+        "street view house numbers, cropped digits", (32, 32, 3), DIGITS,
+        ((73_257, ("train", "train-first20000")), (26_032, ("test",))), STANFORD, ("train_32x32.mat", "test_32x32.mat"),
+        converters.convert_svhn, f"train{NPY[1]}", "non-commercial use only",
     ),
     "cifar10": _Set(
-        "small photographs",
-        (32, 32, 3),
-        THINGS,
-        ((50_000, ("train",)), (10_000, ("test",))),
-        TORONTO,
-        ("cifar-10-binary.tar.gz",),
-        converters.convert_cifar,
-        f"train{NPY[1]}",
-        instead="cifar-10-python.tar.gz",
+        "small photographs", (32, 32, 3), THINGS, ((50_000, ("train",)), (10_000, ("test",))), TORONTO,
+        ("cifar-10-binary.tar.gz",), converters.convert_cifar, f"train{NPY[1]}", instead="cifar-10-python.tar.gz",
     ),
     TINY: _Set(
-        "photographs of ImageNet, 200 classes",
-        (64, 64, 3),
-        (),
-        ((100_000, _ZIPS), (10_000, _ZIPS)),
-        "https://cs231n.stanford.edu",
-        ("tiny-imagenet-200.zip",),
-        converters.convert_tiny_imagenet,
-        "tiny-imagenet.zip",
+        "photographs of ImageNet, 200 classes", (64, 64, 3), (), ((100_000, _ZIPS), (10_000, _ZIPS)),
+        "https://cs231n.stanford.edu", ("tiny-imagenet-200.zip",), converters.convert_tiny_imagenet, "tiny-imagenet.zip",
         "ImageNet's: non-commercial research",
     ),
-}
+}  # fmt: skip
 
 
 def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDataset:
@@ -134,21 +109,16 @@ def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDatase
 def _load(name: str, home: Path) -> ImageDataset:
     known, folder = SETS[name], home / name
     parts = [_read(folder, known, number) for number in (0, 1)]
-    found = [part for part in parts if part is not None]
-    if not found:
+    present = [part for part in parts if part is not None]
+    if not present:
         raise DatasetError(f"{name} is not in {folder}; run: deep-ensembles data fetch {name}")
     counts = zip(parts, known.parts, ("training", "test"), strict=True)
-    here = [f"{len(part[1]) if part else 0} of {total} {which}" for part, (total, _), which in counts if total]
+    shares = [f"{len(part[1]) if part else 0} of {total} {which}" for part, (total, _), which in counts if total]
     (train, train_labels), (test, test_labels) = (part[:2] if part else (None, None) for part in parts)
     return ImageDataset(
-        name,
-        train,
-        train_labels,
-        test,
-        test_labels,
-        found[0][2],
-        description=f"{known.description}; here: {' and '.join(here)} images",
-        origin=f"{known.address}; read from {' and '.join(dict.fromkeys(part[3] for part in found))}",
+        *(name, train, train_labels, test, test_labels, present[0][2]),
+        description=f"{known.description}; here: {' and '.join(shares)} images",
+        origin=f"{known.address}; read from {' and '.join(dict.fromkeys(part[3] for part in present))}",
         licence=known.licence,
     )
 
@@ -173,14 +143,8 @@ def _card(name: str) -> Card:
     endings = (".zip",) if name == TINY else (IDX[0], NPY[0], PACKED[0])
     stems = dict.fromkeys(stem for _, part in known.parts for stem in part)
     return Card(
-        name=name,
-        rows=sum(total for total, _ in known.parts),
-        features=math.prod(known.shape),
-        splits=1,
-        load=partial(_load, name),
-        description=known.description,
-        origin=known.address,
-        licence=known.licence,
+        *(name, sum(total for total, _ in known.parts), math.prod(known.shape), 1, partial(_load, name)),
+        *(known.description, known.address, known.licence),
         hidden_units=200,
         file=f"{name}/{known.last}",
         originals=tuple(originals),
@@ -190,4 +154,4 @@ def _card(name: str) -> Card:
     )
 
 
-CARDS = tuple(_card(name) for name in SETS)
+IMAGE_CARDS = tuple(_card(name) for name in SETS)

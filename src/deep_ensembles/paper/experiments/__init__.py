@@ -1,29 +1,17 @@
-"""Experiments: one table or figure of the paper per file."""
+"""Experiments: a table or figure of the paper per file, or some of one kind."""
 
-from deep_ensembles.paper.experiments import (
-    accuracy_confidence,
-    imagenet_ensemble_size,
-    known_unknown_classes,
-    mnist_ensemble_size,
-    most_and_least_certain,
-    regression_calibration,
-    svhn_ensemble_size,
-    toy_regression,
-    uci_regression,
-)
-from deep_ensembles.paper.experiments._experiment import SCALES, Claim, Experiment, Outcome, Scale, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import SCALES, Claim, Experiment, Scale, Selection, Summary, left_out
+from deep_ensembles.paper.experiments.confidence import ACCURACY_CONFIDENCE, MOST_AND_LEAST_CERTAIN
+from deep_ensembles.paper.experiments.ensemble_size import MNIST, SVHN, TINY_IMAGENET
+from deep_ensembles.paper.experiments.known_unknown_classes import KNOWN_UNKNOWN_CLASSES
+from deep_ensembles.paper.experiments.regression_calibration import REGRESSION_CALIBRATION
+from deep_ensembles.paper.experiments.toy_regression import TOY_REGRESSION
+from deep_ensembles.paper.experiments.uci_regression import UCI_REGRESSION
 
 _IN_THE_PAPERS_ORDER = (
-    toy_regression,
-    uci_regression,
-    regression_calibration,
-    mnist_ensemble_size,
-    svhn_ensemble_size,
-    imagenet_ensemble_size,
-    known_unknown_classes,
-    accuracy_confidence,
-    most_and_least_certain,
+    *(TOY_REGRESSION, UCI_REGRESSION, REGRESSION_CALIBRATION, MNIST, SVHN, TINY_IMAGENET),
+    *(KNOWN_UNKNOWN_CLASSES, ACCURACY_CONFIDENCE, MOST_AND_LEAST_CERTAIN),
 )
-EXPERIMENTS = {each.EXPERIMENT.name: each.EXPERIMENT for each in _IN_THE_PAPERS_ORDER}
+EXPERIMENTS = {experiment.name: experiment for experiment in _IN_THE_PAPERS_ORDER}
 
-__all__ = ["EXPERIMENTS", "SCALES", "Claim", "Experiment", "Outcome", "Scale", "Selection", "Summary"]
+__all__ = ["EXPERIMENTS", "SCALES", "Claim", "Experiment", "Scale", "Selection", "Summary", "left_out"]

@@ -1,48 +1,62 @@
-"""What the image experiments share: trained ensembles that every one of them reuses, and scores by ensemble size."""
+"""What the image experiments share: their methods, the ensembles they all reuse, and scores by ensemble size."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
 
-from deep_ensembles import __version__
+from deep_ensembles import Checkpoint, Cosine, Ensemble, Mixture, __version__, fit_ensemble, metrics, mlp
 from deep_ensembles._files import file_sum
-from deep_ensembles._pictures import ClassFolders
-from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.images import ImageFolder
-from deep_ensembles.metrics import accuracy, brier_score, negative_log_likelihood, top_k_error
-from deep_ensembles.mixture import Mixture
-from deep_ensembles.networks import mlp
-from deep_ensembles.paper.datasets import DatasetError, card, cards, data_home
-from deep_ensembles.paper.datasets import images as image_set
-from deep_ensembles.paper.experiments._experiment import Outcome, thinned
+from deep_ensembles.paper import datasets
+from deep_ensembles.paper.experiments._experiment import Outcome, evenly_spaced
 from deep_ensembles.paper.records import Cell
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.report.charts import Role
 from deep_ensembles.settings import network_named
-from deep_ensembles.training import Checkpoint, Cosine
 
-ENSEMBLE, RANDOM, ADVERSARIAL, DROPOUT = "ensemble", "ensemble + random sign", "ensemble + adversarial", "MC-dropout"
-METHODS = (ENSEMBLE, RANDOM, ADVERSARIAL, DROPOUT)
-EPSILON, DROPOUT_RATE, BATCH_SIZE = 0.01, 0.1, 100
-PERTURBATIONS: Mapping[str, Perturbation] = {RANDOM: RandomSign(EPSILON), ADVERSARIAL: FastGradientSign(EPSILON)}
-SHORT = {ENSEMBLE: "plain", RANDOM: "random", ADVERSARIAL: "adversarial", DROPOUT: "dropout"}
+EPSILON, BATCH_SIZE = 0.01, 100
 MODEL, CHECKPOINT = "model", "checkpoint.safetensors"
 READERS, BATCH_ROWS = min(4, os.cpu_count() or 1), 500  # processes that read a folder; images predicted at once
-ROLES: Mapping[str, Role] = {ENSEMBLE: "ours", ADVERSARIAL: "other", RANDOM: "third", DROPOUT: "fourth"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """How an ensemble is trained, and how it is shown.
+
+    Arguments:
+        short: its name in names of folders.
+        cost: of its training, relative to the plain ensemble's.
+        role: its colour in figures.
+        perturbation: what training adds to the inputs.
+        dropout: the dropout rate; where there is one, a single network is trained and asked again for every member.
+    """
+
+    short: str
+    cost: float
+    role: Role
+    perturbation: Perturbation | None = None
+    dropout: float = 0.0
+
+
+ENSEMBLE, RANDOM, ADVERSARIAL, DROPOUT = "ensemble", "ensemble + random sign", "ensemble + adversarial", "MC-dropout"
+METHODS = {
+    ENSEMBLE: Method("plain", 1.0, "ours"),
+    RANDOM: Method("random", 2.0, "third", RandomSign(EPSILON)),
+    ADVERSARIAL: Method("adversarial", 2.5, "other", FastGradientSign(EPSILON)),
+    DROPOUT: Method("dropout", 0.1, "fourth", dropout=0.1),
+}
 
 
 def image_cell(dataset: str, network: str, method: str, seed: int, **settings: Any) -> Cell:
@@ -66,30 +80,31 @@ def image_cell(dataset: str, network: str, method: str, seed: int, **settings: A
         "width": None,
         **settings,
     }
-    work = {ENSEMBLE: 1.0, RANDOM: 2.0, ADVERSARIAL: 2.5, DROPOUT: 0.1}[method]
     part = "" if config["classes"] is None else f"-{len(config['classes'])}-classes"
-    return Cell(f"{Path(dataset).stem}-{network.replace(':', '.')}-{SHORT[method]}{part}", config, work)
+    name = f"{Path(dataset).stem}-{network.replace(':', '.')}-{METHODS[method].short}{part}"
+    return Cell(name, config, METHODS[method].cost)
 
 
 def is_folder(dataset: str) -> bool:
-    """Whether a data set is given as a folder or zip of pictures; a set's name is a name, whatever lies around."""
-    if any(each.name == dataset for each in cards()):
-        return False
-    return Path(dataset).is_dir() or (Path(dataset).suffix == ".zip" and Path(dataset).is_file())
+    """Whether this is a folder or zip of pictures; the name of a data set is not, even where a folder is called so."""
+    path = Path(dataset)
+    return dataset not in {card.name for card in datasets.cards()} and (
+        path.is_dir() or (path.suffix == ".zip" and path.is_file())
+    )
 
 
 def set_sums(dataset: str) -> dict[str, str]:
     """Checksums of the files of a set that are in the data home."""
-    about, home = card(dataset), data_home()
-    files = {home / part for part in (*about.parts, about.file) if part is not None and (home / part).is_file()}
+    card, home = datasets.card(dataset), datasets.data_home()
+    files = {home / part for part in (*card.parts, card.file) if part is not None and (home / part).is_file()}
     return {path.name: file_sum(path) for path in sorted(files)}
 
 
 def folder_sum(path: Path) -> str:
-    """A hash of the names and sizes of a folder's files, which is all of a million pictures that can be read at once."""
+    """A hash of the names and sizes of a folder's files: reading a million pictures would take too long."""
     if path.is_file():
         return file_sum(path)
-    files = sorted((str(each.relative_to(path)), each.stat().st_size) for each in path.rglob("*") if each.is_file())
+    files = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*") if file.is_file())
     return hashlib.sha256(repr(files).encode()).hexdigest()
 
 
@@ -98,7 +113,7 @@ class Pictures:
     """A part of a data set, as a network takes it.
 
     Arguments:
-        inputs: a tensor, or an `ImageFolder` that is read bit by bit.
+        inputs: a tensor, or an `ImageFolder` that is read in training.
         labels: class numbers.
         shape: of an image.
         n_classes: how many there are.
@@ -114,41 +129,43 @@ def pictures(config: Mapping[str, Any], part: str) -> Pictures:
     """The "train" or "test" part of the data set of a cell; broken pictures of a folder are named and left out."""
     if is_folder(config["dataset"]):
         return _folder_pictures(config, part)
-    dataset = image_set(config["dataset"])
-    images, labels = chosen(*dataset.part(part), dataset.classes, config["classes"])
+    dataset = datasets.images(config["dataset"])
+    images, labels = of_classes(*dataset.part(part), dataset.classes, config["classes"])
     if part == "train" and config["rows"] is not None:
-        rows = thinned(np.arange(len(labels)), config["rows"])
+        rows = evenly_spaced(np.arange(len(labels)), config["rows"])
         images, labels = images[rows], labels[rows]
     n_classes = len(config["classes"] or dataset.classes)
     return Pictures(inputs_for(config["network"], images), labels, images.shape[1:], n_classes)
 
 
 def _folder_pictures(config: Mapping[str, Any], part: str) -> Pictures:
-    """Of a folder; classes are those of its training pictures, of which the test pictures may be of some only."""
+    """A part of a folder; the test pictures may show some of the classes of the training pictures only."""
     path, size, train = config["dataset"], config.get("image_size", 64), part == "train"
     classes = _folder_classes(path)
     folder = ImageFolder(path, "train" if train else "val", image_size=size, augment=train, broken="skip")
     if train:
-        folder.files = [folder.files[row] for row in thinned(np.arange(len(folder)), config["rows"])]
+        folder.files = [folder.files[row] for row in evenly_spaced(np.arange(len(folder)), config["rows"])]
     numbers = [classes.index(folder.classes[number]) for _, number in folder.files]
     return Pictures(folder, np.array(numbers), (3, size, size), len(classes))
 
 
 def _folder_classes(path: str) -> tuple[str, ...]:
     """The classes to learn; those that have test pictures must be among them."""
-    classes, tested = (ClassFolders(path, part).classes for part in ("train", "val"))
-    strange = [each for each in tested if each not in classes]
-    if strange:
-        raise DatasetError(f"{path} has pictures of class {strange[0]} in 'val', but none in 'train' to learn it from")
+    classes, tested = (ImageFolder(path, part).classes for part in ("train", "val"))
+    unseen = [name for name in tested if name not in classes]
+    if unseen:
+        raise datasets.DatasetError(
+            f"{path} has pictures of class {unseen[0]} in 'val', but none in 'train' to learn it from"
+        )
     if len(classes) < 2:
-        raise DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
+        raise datasets.DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
     return classes
 
 
 def train_images(cell: Cell, root: Path) -> Outcome:
     """Train, keep the model in the cell's folder, predict the test images, and score every ensemble size."""
     config, path = cell.config, root / cell.folder
-    ensemble, seconds = _trained(config, path)
+    ensemble, seconds = _train(config, path)
     ensemble.save(path / MODEL)
     (path / CHECKPOINT).unlink(missing_ok=True)
     test = pictures(config, "test")
@@ -157,17 +174,17 @@ def train_images(cell: Cell, root: Path) -> Outcome:
                    {"probabilities": probabilities, "label": test.labels})  # fmt: skip
 
 
-def _trained(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
-    """The ensemble, and how many seconds its training took; the training images are let go of."""
-    train = pictures(config, "train")
+def _train(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
+    """The ensemble, and how many seconds its training took; the training images do not stay in memory."""
+    train, method = pictures(config, "train"), METHODS[config["method"]]
     streamed = isinstance(train.inputs, ImageFolder)
     start = time.perf_counter()
     ensemble = fit_ensemble(
         _factory(config, train.shape, train.n_classes),
         train.inputs,
         None if streamed else torch.from_numpy(train.labels),
-        n_members=1 if config["method"] == DROPOUT else config["members"],
-        perturbation=PERTURBATIONS.get(config["method"]),
+        n_members=1 if method.dropout else config["members"],
+        perturbation=method.perturbation,
         random_state=config["seed"],
         max_epochs=config["epochs"],
         batch_size=config["batch_size"],
@@ -181,21 +198,17 @@ def _trained(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
 
 
 def _factory(config: Mapping[str, Any], shape: Sequence[int], n_classes: int) -> Any:
-    name, dropout = config["network"], DROPOUT_RATE if config["method"] == DROPOUT else 0.0
+    """The function that builds a member; one of the user's is told the number of classes by the name it has for it."""
+    name, dropout = config["network"], METHODS[config["method"]].dropout
     if ":" in name:
-        return _users_own(name, n_classes)
+        parameters = inspect.signature(factory := network_named(name)).parameters
+        known = [word for word in ("num_classes", "n_classes", "n_outputs") if word in parameters]
+        return partial(factory, **{known[0]: n_classes}) if known else factory
     if name.startswith("mlp"):
         layers = (200,) * int(name.removeprefix("mlp-"))
         return partial(mlp, int(np.prod(shape)), n_classes, layers, batch_norm=True, dropout=dropout)
     width = {} if config["width"] is None else {"width": config["width"]}
     return partial(network_named(name), n_classes, in_channels=shape[0], image_size=shape[1], dropout=dropout, **width)
-
-
-def _users_own(name: str, n_classes: int) -> Any:
-    """A factory named `package.module:function`, told the number of classes by the name that it has for it."""
-    factory = network_named(name)
-    known = [each for each in ("num_classes", "n_classes", "n_outputs") if each in signature(factory).parameters]
-    return partial(factory, **{known[0]: n_classes}) if known else factory
 
 
 def inputs_for(network: str, images: np.ndarray) -> Tensor:
@@ -204,13 +217,13 @@ def inputs_for(network: str, images: np.ndarray) -> Tensor:
     return values.flatten(1) if network.startswith("mlp") else values
 
 
-def chosen(
+def of_classes(
     images: np.ndarray, labels: np.ndarray, names: Sequence[str], wanted: Sequence[str] | None, others: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """The images of some classes, numbered in the order wanted; or those of all other classes, their numbers kept."""
     if wanted is None:
         return images, labels
-    numbers = np.array([names.index(each) for each in wanted])
+    numbers = np.array([names.index(name) for name in wanted])
     inside = np.isin(labels, numbers)
     if others:
         return images[~inside], labels[~inside]
@@ -220,8 +233,8 @@ def chosen(
 
 
 def predict(ensemble: Ensemble, config: Mapping[str, Any], inputs: Tensor | ImageFolder) -> np.ndarray:
-    """Probabilities `[member, image, class]` in float32; of MC-dropout, a draw each."""
-    if config["method"] == DROPOUT:
+    """Probabilities `[member, image, class]` in float32; each member of MC-dropout is a draw."""
+    if METHODS[config["method"]].dropout:
         mixture = ensemble.sampled(inputs, config["members"], config["seed"], BATCH_ROWS)
     else:
         mixture = ensemble.mixture(inputs, BATCH_ROWS)
@@ -231,19 +244,20 @@ def predict(ensemble: Ensemble, config: Mapping[str, Any], inputs: Tensor | Imag
 def mixture_of(probabilities: np.ndarray, members: int) -> Mixture:
     """The ensemble of the first so many members."""
     logits = torch.from_numpy(probabilities[:members]).double().clamp_min(1e-38).log()
-    return Mixture(Categorical(logits=logits, validate_args=False))
+    return Mixture(torch.distributions.Categorical(logits=logits, validate_args=False))
 
 
 def scores_by_size(probabilities: np.ndarray, labels: np.ndarray) -> list[dict[str, float]]:
     """Of the first 1, 2, … members: error, top-5 error, NLL and Brier score (÷ K)."""
-    target, found = torch.from_numpy(labels), []
-    for members in range(1, len(probabilities) + 1):
-        mixture = mixture_of(probabilities, members)
-        found.append({
+    target = torch.from_numpy(labels)
+    mixtures = (mixture_of(probabilities, members) for members in range(1, len(probabilities) + 1))
+    return [
+        {
             "members": members,
-            "error": 1 - accuracy(mixture, target),
-            "top_5_error": top_k_error(mixture, target, min(5, probabilities.shape[-1])),
-            "nll": negative_log_likelihood(mixture, target),
-            "brier": brier_score(mixture, target),
-        })  # fmt: skip
-    return found
+            "error": 1 - metrics.accuracy(mixture, target),
+            "top_5_error": metrics.top_k_error(mixture, target, min(5, probabilities.shape[-1])),
+            "nll": metrics.negative_log_likelihood(mixture, target),
+            "brier": metrics.brier_score(mixture, target),
+        }
+        for members, mixture in enumerate(mixtures, start=1)
+    ]

@@ -63,14 +63,14 @@ class Summary:
         rows: one plain mapping per number: dataset, method, metric, mean, …
         differences: paired differences between methods, likewise.
         claims: the paper's statements with verdicts.
-        tables: for people.
+        listings: for people.
         figures: by file name.
         notes: what a reader must know.
     """
 
     rows: list[dict[str, Any]]
     claims: list[Claim]
-    tables: list[Listing]
+    listings: list[Listing]
     differences: list[dict[str, Any]] = field(default_factory=list)
     figures: dict[str, Figure] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -87,8 +87,8 @@ class Outcome:
 class Run(Protocol):
     """Does the work of a cell.
 
-    Everything the result depends on is in the cell's config. `root` is where the experiment keeps its cells: a model that
-    belongs to the cell may be left in its folder there, and what it needs of another experiment is found beside.
+    Everything the result depends on is in the cell's config. `root` is the folder of the experiment's cells: a model may
+    be kept in the cell's folder there, and folders of other experiments are beside it.
     """
 
     def __call__(self, cell: Cell, root: Path, /) -> Outcome: ...
@@ -99,20 +99,20 @@ class Experiment:
     """A table or figure of the paper.
 
     Arguments:
-        name: file name, and command-line name.
+        name: its name on the command line, there with hyphens, and of the folder for its cells.
         makes: what it reproduces.
         takes: how long, by scale.
         datasets: those it can run on.
         methods: those it compares.
-        cells: the work for a selection.
-        run: does one cell's.
+        cells: the pieces of work for a selection.
+        run: does the work of one cell.
         summarise: finished cells → numbers beside the paper's, verdicts, figures.
         networks: those it can train, where there are several.
-        only_at_paper_scale: data sets and networks that have to be asked for by name at a smaller scale.
+        only_at_paper_scale: data sets and networks that smaller scales leave out unless the user names them.
         takes_folders: whether a folder or zip of pictures may stand for a data set.
         needs: for a selection, the cells of other experiments that must be finished first.
         cells_of: the experiment to whom the cells belong, where several share them; itself by default.
-        choose: data sets at hand → those to use, where not all of them are.
+        choose: data sets in the data home → those to use by default.
     """
 
     name: str
@@ -131,16 +131,21 @@ class Experiment:
     cells_of: str = ""
 
 
-def measured(about: Mapping[str, Any], values: Mapping[str, float]) -> list[dict[str, Any]]:
-    """A row of a summary per metric."""
+def metric_rows(about: Mapping[str, Any], values: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One row of a summary per metric."""
     return [{**about, "metric": metric, "value": value} for metric, value in values.items()]
 
 
-def thinned(rows: np.ndarray, most: int | None) -> np.ndarray:
-    """At most so many rows, evenly spaced from the first to the last.
+def left_out(dataset: str) -> str:
+    """The note on a data set that would have been used."""
+    return f"{dataset} is not here and was left out; run: deep-ensembles data fetch {dataset}"
+
+
+def evenly_spaced(rows: np.ndarray, at_most: int | None) -> np.ndarray:
+    """All rows, or so many of them from the first to the last.
 
     Example:
-        >>> thinned(np.arange(10), 4)
+        >>> evenly_spaced(np.arange(10), 4)
         array([0, 3, 6, 9])
     """
-    return rows if most is None or len(rows) <= most else rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+    return rows if at_most is None or len(rows) <= at_most else rows[np.linspace(0, len(rows) - 1, at_most).astype(int)]

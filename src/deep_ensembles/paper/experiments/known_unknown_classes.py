@@ -1,41 +1,26 @@
 """Figures 3 and 5: the entropy of predictions for known classes and for classes never seen.
 
-The ensembles are those of other experiments; what they say of unknown classes is kept here for other experiments to look at.
+The ensembles are those of `ensemble_size`; what they predict for unknown classes is kept for other experiments, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from deep_ensembles import Mixture, load, metrics
 from deep_ensembles._terminal import Listing
-from deep_ensembles.metrics import ood_detection
-from deep_ensembles.mixture import Mixture
-from deep_ensembles.paper.datasets import DatasetError, card, class_groups, data_home
-from deep_ensembles.paper.datasets import images as image_set
-from deep_ensembles.paper.experiments import imagenet_ensemble_size, mnist_ensemble_size, svhn_ensemble_size
-from deep_ensembles.paper.experiments._classification import (
-    ADVERSARIAL,
-    DROPOUT,
-    ENSEMBLE,
-    MODEL,
-    SHORT,
-    chosen,
-    image_cell,
-    inputs_for,
-    mixture_of,
-    predict,
-    set_sums,
-)
-from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary, measured
+from deep_ensembles.paper import datasets
+from deep_ensembles.paper.experiments import _classification, _experiment
+from deep_ensembles.paper.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, METHODS, mixture_of
+from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
+from deep_ensembles.paper.experiments.ensemble_size import MNIST, SETTINGS, SVHN, TINY_IMAGENET
 from deep_ensembles.paper.records import ARRAYS, Cell, Record
 from deep_ensembles.report.charts import Figure, Line, Panel, Role, Row
-from deep_ensembles.saving import load
 
 # Dogs are few: batches of 20 make 45 steps of an epoch of Tiny-ImageNet's 900; batches of 100 do about as well.
 DOGS = {
@@ -63,121 +48,95 @@ COLUMNS = {
     "FPR at 95 %, entropy": "FPR95:\nentropy",
     "FPR at 95 %, mutual information": "FPR95:\nmut. inf.",
 }
-
-
-@dataclass(frozen=True)
-class Known:
-    """What ensembles were trained on.
-
-    Arguments:
-        experiment: whose cells they are.
-        settings: scale → the settings of these cells.
-        network: the one of its networks that is asked.
-        unknown: data sets whose images are all of classes they do not know.
-    """
-
-    experiment: str
-    settings: Mapping[str, Mapping[str, Any]]
-    network: str
-    unknown: tuple[str, ...]
-
-
-# By data set; dogs are the classes of that group in Tiny-ImageNet's `classes.tsv`.
-KNOWN = {
-    "mnist": Known("mnist_ensemble_size", mnist_ensemble_size.SETTINGS, "mlp-3", ("notmnist", "fashion-mnist")),
-    "svhn": Known("svhn_ensemble_size", svhn_ensemble_size.SETTINGS, "vgg", ("cifar10",)),
-    "tiny-imagenet": Known("imagenet_ensemble_size", imagenet_ensemble_size.SETTINGS, "inception", ("tiny-imagenet",)),
-}
+# Data set -> the experiment that trains ensembles on it, and sets whose images are all of classes they do not know.
+TRAINED_BY = {experiment.datasets[0]: experiment for experiment in (MNIST, SVHN, TINY_IMAGENET)}
+UNKNOWN = {"mnist": ("notmnist", "fashion-mnist"), "svhn": ("cifar10",), "tiny-imagenet": ("tiny-imagenet",)}
 
 
 def trained_cells(selection: Selection) -> dict[str, list[Cell]]:
     """The cells of other experiments that hold the ensembles."""
     return {
-        KNOWN[dataset].experiment: [trained_cell(dataset, method, selection) for method in selection.methods]
+        TRAINED_BY[dataset].name: [trained_cell(dataset, method, selection) for method in selection.methods]
         for dataset in selection.datasets
     }
 
 
 def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
-    """The cell whose ensemble knows this set; of Tiny-ImageNet, its dogs."""
-    settings = dict(KNOWN[dataset].settings[selection.scale])
+    """The cell whose ensemble knows this set; of Tiny-ImageNet the dogs, a group of classes in its `classes.tsv`."""
+    settings = dict(SETTINGS[dataset][selection.scale])
     settings.pop("members_per_cell", None)
     if dataset == "tiny-imagenet":
-        dogs = sorted(class_groups(data_home() / "tiny-imagenet" / "classes.tsv")["dog"])
-        settings |= DOGS[selection.scale] | {"classes": dogs, "rows": None}
-    return image_cell(dataset, KNOWN[dataset].network, method, selection.seed, **settings)
+        groups = datasets.class_groups(datasets.data_home() / dataset / "classes.tsv")
+        settings |= DOGS[selection.scale] | {"classes": sorted(groups["dog"]), "rows": None}
+    return _classification.image_cell(dataset, TRAINED_BY[dataset].networks[0], method, selection.seed, **settings)
 
 
 def unknown_cells(selection: Selection) -> list[Cell]:
-    """A cell per ensemble and set of unknown classes that is here; there must be one."""
-    cells = []
+    """A cell per ensemble and set of unknown classes in the data home; there must be one."""
+    cells, home = [], datasets.data_home()
     for dataset in selection.datasets:
-        unknown = KNOWN[dataset].unknown
-        here = {each: set_sums(each) for each in unknown if card(each).is_here(data_home())}
-        if not here:
-            raise not_here(unknown[0])
-        for each, data in here.items():
+        sums = {name: _classification.set_sums(name) for name in UNKNOWN[dataset] if datasets.card(name).is_here(home)}
+        if not sums:
+            raise missing(UNKNOWN[dataset][0])
+        for unknown, data in sums.items():
             for method in selection.methods:
                 trained = trained_cell(dataset, method, selection)
-                about = {"experiment": KNOWN[dataset].experiment, "known": dataset, "unknown": each, "data": data}
+                about = {"experiment": TRAINED_BY[dataset].name, "known": dataset, "unknown": unknown, "data": data}
                 config = {**about, "trained": trained.folder, "training": dict(trained.config)}
-                cells.append(Cell(f"{dataset}-{each}-{SHORT[method]}", config))
+                cells.append(Cell(f"{dataset}-{unknown}-{METHODS[method].short}", config))
     return cells
 
 
-def not_here(unknown: str) -> DatasetError:
-    """That a set of unknown classes is missing."""
-    return DatasetError(f"{unknown}, the unknown classes, is not in {data_home()}; run: deep-ensembles data fetch {unknown}")
+def missing(unknown: str) -> datasets.DatasetError:
+    """The error for a set of unknown classes that is not in the data home."""
+    cure = f"run: deep-ensembles data fetch {unknown}"
+    return datasets.DatasetError(f"{unknown}, the unknown classes, is not in {datasets.data_home()}; {cure}")
 
 
 def run_unknown(cell: Cell, root: Path) -> Outcome:
     """Predict the images of unknown classes."""
     training = cell.config["training"]
     images = unknown_images(cell.config["unknown"], training["classes"])
-    ensemble = load(_trained_folder(cell, root) / MODEL)
-    probabilities = predict(ensemble, training, inputs_for(training["network"], images))
-    return Outcome({"images": len(images)}, {"probabilities": probabilities})
+    ensemble = load(_trained_folder(cell, root) / _classification.MODEL)
+    inputs = _classification.inputs_for(training["network"], images)
+    return Outcome({"images": len(images)}, {"probabilities": _classification.predict(ensemble, training, inputs)})
 
 
 def known_probabilities(record: Record) -> tuple[np.ndarray, np.ndarray]:
-    """(probabilities, labels) of the known test images of the ensemble that a record has asked about unknown ones."""
+    """(probabilities, labels) of the known test images, as predicted by the ensemble of a record."""
     with np.load(_trained_folder(record.cell, record.path.parent) / ARRAYS, allow_pickle=False) as file:
         return file["probabilities"], file["label"]
 
 
 def _trained_folder(cell: Cell, root: Path) -> Path:
-    """Where the ensemble that a cell asks was trained."""
+    """Where the ensemble of a cell was trained."""
     return root.parent / cell.config["experiment"] / cell.config["trained"]
 
 
 def unknown_images(name: str, known_classes: Sequence[str] | None) -> np.ndarray:
     """Test images of unknown classes; of a set whose classes are partly known, those of the others."""
-    dataset = image_set(name)
-    return chosen(*dataset.part("test"), dataset.classes, known_classes, others=True)[0]
-
-
-# -- what came out ----------------------------------------------------------------------------------------------------
+    dataset = datasets.images(name)
+    return _classification.of_classes(*dataset.part("test"), dataset.classes, known_classes, others=True)[0]
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     """Detection scores and entropy histograms, pair of sets by pair of sets."""
-    rows: list[dict[str, Any]] = []
-    claims: list[Claim] = []
-    tables, figures = [], {}
-    pairs = dict.fromkeys((record.cell.config["known"], record.cell.config["unknown"]) for record in records)
-    for known, unknown in pairs:
-        own = [each for each in records if (each.cell.config["known"], each.cell.config["unknown"]) == (known, unknown)]
+    summary = Summary([], [], [])
+    pairs: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        pairs.setdefault((record.cell.config["known"], record.cell.config["unknown"]), []).append(record)
+    for (known, unknown), of_pair in pairs.items():
         title = f"{known} → {unknown}" if known != unknown else "dogs → non-dogs (tiny-imagenet)"
-        found, panels = _pair(title, own)
-        rows += found
-        tables.append(_table(title, found))
-        claims += _claims(title, found)
-        words = title.replace("→", "to").replace("(", "").replace(")", "").split()
+        rows, figure_rows = _pair(title, of_pair)
+        summary.rows.extend(rows)
+        summary.listings.append(_listing(title, rows))
+        summary.claims.extend(_claims(title, rows))
+        name = "_".join(title.replace("→", "to").replace("(", "").replace(")", "").replace("-", "_").split())
         about = f"{title}: histograms of predictive entropy for known and unknown classes, by method and ensemble size."
-        figures["known_unknown_" + "_".join(words).replace("-", "_")] = Figure(panels, title, 13, about)
-    missing = [each for known in selection.datasets for each in KNOWN[known].unknown if (known, each) not in pairs]
-    notes = [f"{each} is not here and was left out; run: deep-ensembles data fetch {each}" for each in missing]
-    return Summary(rows, claims, tables, figures=figures, notes=notes)
+        summary.figures[f"known_unknown_{name}"] = Figure(figure_rows, title, 13, about)
+    absent = [name for known in selection.datasets for name in UNKNOWN[known] if (known, name) not in pairs]
+    summary.notes.extend(map(_experiment.left_out, absent))
+    return summary
 
 
 def _pair(title: str, records: Sequence[Record]) -> tuple[list[dict[str, Any]], list[Row]]:
@@ -185,21 +144,21 @@ def _pair(title: str, records: Sequence[Record]) -> tuple[list[dict[str, Any]], 
     panels: dict[str, list[Panel]] = {"known classes": [], "unknown classes": [], "confidence, unknown classes": []}
     for record in records:
         training = record.cell.config["training"]
-        inside, outside = known_probabilities(record)[0], record.arrays()["probabilities"]
+        of_known, of_unknown = known_probabilities(record)[0], record.arrays()["probabilities"]
         lines: dict[str, list[Line]] = {name: [] for name in panels}
         for size, role in SIZES.items():
-            if size <= len(outside):
-                known, unknown = mixture_of(inside, size), mixture_of(outside, size)
+            if size <= len(of_unknown):
+                known, unknown = mixture_of(of_known, size), mixture_of(of_unknown, size)
                 about = {"dataset": title, "network": training["network"], "method": training["method"], "members": size}
-                rows += measured(about, _metrics(known, unknown, size))
-                label, top = f"M = {size}", np.log(inside.shape[-1])
+                rows += _experiment.metric_rows(about, _metrics(known, unknown, size))
+                label, top = f"M = {size}", np.log(of_known.shape[-1])
                 lines["known classes"].append(_histogram(known.entropy(), top, label, role))
                 lines["unknown classes"].append(_histogram(unknown.entropy(), top, label, role))
                 lines["confidence, unknown classes"].append(_histogram(unknown.confidence, 1.0, label, role))
-        for name, own in lines.items():
+        for name, layers in lines.items():
             x_label = "confidence" if name.startswith("confidence") else "entropy (nats)"
-            panels[name].append(Panel(own, training["method"], x_label, "density", legend=not panels[name]))
-    return rows, [Row(own, name, 3.1) for name, own in panels.items()]
+            panels[name].append(Panel(layers, training["method"], x_label, "density", legend=not panels[name]))
+    return rows, [Row(row, name, 3.1) for name, row in panels.items()]
 
 
 def _histogram(values: Tensor, top: float, label: str, role: Role) -> Line:
@@ -208,22 +167,22 @@ def _histogram(values: Tensor, top: float, label: str, role: Role) -> Line:
 
 
 def _metrics(known: Mixture, unknown: Mixture, size: int) -> dict[str, float]:
-    metrics = {
+    values = {
         "mean entropy, known": float(known.entropy().mean()),
         "mean entropy, unknown": float(unknown.entropy().mean()),
     }
     for name, score in SCORES.items():
         if size > 1 or name in OF_ONE_NETWORK:
-            found = ood_detection(score(known).numpy(), score(unknown).numpy())
-            metrics |= {f"AUROC, {name}": found.auroc, f"FPR at 95 %, {name}": found.fpr}
-    return metrics
+            detection = metrics.ood_detection(score(known).numpy(), score(unknown).numpy())
+            values |= {f"AUROC, {name}": detection.auroc, f"FPR at 95 %, {name}": detection.fpr}
+    return values
 
 
-def _table(title: str, rows: Sequence[dict[str, Any]]) -> Listing:
+def _listing(title: str, rows: Sequence[dict[str, Any]]) -> Listing:
     lines = []
     for method, size in dict.fromkeys((row["method"], row["members"]) for row in rows):
-        own = {row["metric"]: row["value"] for row in rows if (row["method"], row["members"]) == (method, size)}
-        lines.append([method, str(size), *(f"{own[each]:.3f}" if each in own else "–" for each in COLUMNS)])
+        values = {row["metric"]: row["value"] for row in rows if (row["method"], row["members"]) == (method, size)}
+        lines.append([method, str(size), *(f"{values[name]:.3f}" if name in values else "–" for name in COLUMNS)])
     return Listing(title, ["", "M", *COLUMNS.values()], lines)
 
 
@@ -244,19 +203,16 @@ def _claims(title: str, rows: Sequence[dict[str, Any]]) -> Iterator[Claim]:
             yield Claim(statement, "section 3.5", title, ours > other, numbers)
 
 
-EXPERIMENT = Experiment(
+KNOWN_UNKNOWN_CLASSES = Experiment(
     name="known_unknown_classes",
     makes="Figures 3 and 5: entropy of known and unknown classes, and how well they are told apart",
-    takes={
-        "smoke": "a minute",
-        "laptop": "2 minutes after the ensembles are trained (dogs: half an hour)",
-        "paper": "minutes after training",
-    },
-    datasets=tuple(KNOWN),
+    takes={"smoke": "a minute", "laptop": "2 minutes after the ensembles are trained (dogs: half an hour)",
+           "paper": "minutes after training"},
+    datasets=tuple(UNKNOWN),
     methods=(ENSEMBLE, ADVERSARIAL, DROPOUT),
     cells=unknown_cells,
     run=run_unknown,
     summarise=summarise,
     only_at_paper_scale=("svhn", "tiny-imagenet"),
     needs=trained_cells,
-)
+)  # fmt: skip

@@ -8,18 +8,18 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from deep_ensembles import metrics
 from deep_ensembles._statistics import over_splits
 from deep_ensembles._terminal import Listing
-from deep_ensembles.metrics import interval_coverage
 from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
-from deep_ensembles.paper.experiments._regression import TRAININGS, mixtures, regression_cells, run_regression
+from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression
 from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
 
 LEVELS = tuple(z / 100 for z in range(10, 100, 10))
 PAPER = "year-prediction-msd"
 DATASETS = (PAPER, "protein")
-METHODS = {"ML-5": "learned variance (ML-5)", "MSE-5": "empirical variance (MSE-5)"}
+LABELS = {"ML-5": "learned variance (ML-5)", "MSE-5": "empirical variance (MSE-5)"}
 SMOKE = {"epochs": 2, "splits": 1, "rows": 500}
 # What the paper says in words of its right panel: the 80 % interval holds 20 %.
 PAPER_OBSERVED = {(PAPER, "MSE-5", 0.8): 0.2}
@@ -35,27 +35,22 @@ def cells(selection: Selection) -> list[Cell]:
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     """Observed against expected fractions, split by split."""
     observed = {
-        (record.cell.config["dataset"], method): _observed(record.arrays(), members)
+        (record.cell.config["dataset"], method): _observed(record.arrays(), METHODS[method].members)
         for record in records
-        for method, members in TRAININGS[record.cell.config["training"]].items()
-        if method in selection.methods
+        for method in selection.methods
+        if METHODS[method].training == record.cell.config["training"]
     }
     rows = [
-        {
-            "dataset": dataset,
-            "method": method,
-            "metric": f"coverage_{round(100 * level)}",
-            **over_splits(fractions),
-            "paper": PAPER_OBSERVED.get((dataset, method, level)),
-        }
+        {"dataset": dataset, "method": method, "metric": f"coverage_{round(100 * level)}", **over_splits(fractions),
+         "paper": PAPER_OBSERVED.get((dataset, method, level))}
         for (dataset, method), splits in observed.items()
         for level, fractions in zip(LEVELS, splits.T, strict=True)
-    ]
-    shown = {dataset: [method for method in METHODS if (dataset, method) in observed] for dataset in selection.datasets}
+    ]  # fmt: skip
+    shown = {dataset: [method for method in LABELS if (dataset, method) in observed] for dataset in selection.datasets}
     columns = ["", *(f"{level:.0%}" for level in LEVELS)]
-    tables = [
+    listings = [
         Listing(f"{dataset}: observed fraction in a z % interval", columns, [
-            [METHODS[method], *(f"{value:.1%}" for value in observed[dataset, method].mean(0))] for method in methods
+            [LABELS[method], *(f"{value:.1%}" for value in observed[dataset, method].mean(0))] for method in methods
         ])
         for dataset, methods in shown.items()
     ]  # fmt: skip
@@ -67,13 +62,14 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     description = "Expected against observed fraction for learned and empirical variance."
     figures = {"regression_calibration": Figure(panels, width=9.5, description=description)}
     notes = [] if PAPER in selection.datasets else [f"The paper's figure shows {PAPER}, which is not at hand."]
-    return Summary(rows, list(_claims(observed)), tables, figures=figures, notes=notes)
+    return Summary(rows, list(_claims(observed)), listings, figures=figures, notes=notes)
 
 
 def _observed(arrays: Mapping[str, np.ndarray], members: int) -> np.ndarray:
     """The fraction of test rows inside the Gaussian interval of each level, as in the paper; `[split, level]`."""
-    pairs = [(each.moment_matched(), torch.from_numpy(arrays["target"][rows])) for each, rows in mixtures(arrays, members)]
-    return np.array([[interval_coverage(gaussian, target, level) for level in LEVELS] for gaussian, target in pairs])
+    target = torch.from_numpy(arrays["target"])
+    pairs = [(mixture.moment_matched(), target[rows]) for mixture, rows in mixtures(arrays, members)]
+    return np.array([[metrics.interval_coverage(gaussian, truth, level) for level in LEVELS] for gaussian, truth in pairs])
 
 
 def _claims(observed: Observed) -> Iterator[Claim]:
@@ -92,19 +88,19 @@ def _claims(observed: Observed) -> Iterator[Claim]:
 
 def _panel(method: str, fractions: np.ndarray) -> Panel:
     ideal = Line([0, 1], [0, 1], "ideal", "truth", dashed=True)
-    ours = Line(LEVELS, fractions, METHODS[method], "data", markers=True)
+    ours = Line(LEVELS, fractions, LABELS[method], "data", markers=True)
     labels = ("expected fraction", "observed fraction")
-    return Panel([ideal, ours], METHODS[method], *labels, (0, 1), (0, 1), square=True)
+    return Panel([ideal, ours], LABELS[method], *labels, (0, 1), (0, 1), square=True)
 
 
-EXPERIMENT = Experiment(
+REGRESSION_CALIBRATION = Experiment(
     name="regression_calibration",
     makes='appendix figure "year": calibration of learned and of empirical variance',
     takes={"smoke": "seconds", "laptop": "a minute (protein); some minutes (year)", "paper": "the same as laptop"},
     datasets=DATASETS,
-    methods=tuple(METHODS),
+    methods=tuple(LABELS),
     cells=cells,
     run=run_regression,
     summarise=summarise,
-    choose=lambda here: here[:1],
+    choose=lambda available: available[:1],
 )

@@ -9,22 +9,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from deep_ensembles import __version__
+from deep_ensembles import __version__, log_score
 from deep_ensembles._statistics import over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card, toy_cubic
 from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
-from deep_ensembles.paper.experiments._regression import component_arrays, mixtures, train_networks, trainings
+from deep_ensembles.paper.experiments._regression import METHODS, component_arrays, mixtures, train_networks, trainings
 from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Band, Figure, Line, Panel, Points, Row
-from deep_ensembles.scoring import log_score
 
 MEMBERS, DEVIATIONS = 5, 3
 DRAWS = {"smoke": 2, "laptop": 20, "paper": 20}  # data sets drawn; the figure shows the first
 LEARNING_RATE, EPOCHS = 0.1, 40  # as the paper and Hernández-Lobato & Adams (2015) have them
 GRID = np.linspace(-6, 6, 241)
-TRAININGS = {"mse": {"MSE-5": 5}, "ml": {"ML-1": 1}, "ml-at": {"ML-1+AT": 1, "ML-5+AT": 5}}
-PANELS = {
+PANELS = {  # the methods, and what the figure calls them
     "MSE-5": "5 networks, squared error:\ntheir empirical variance",
     "ML-1": "1 network that learns its variance\n(NLL)",
     "ML-1+AT": "… with adversarial training",
@@ -50,45 +48,44 @@ def cells(selection: Selection) -> list[Cell]:
         "learning_rate": LEARNING_RATE,
         "hidden_units": card("toy_cubic").hidden_units,
     }
-    return [Cell(name, {**settings, "training": name}) for name in trainings(selection.methods, TRAININGS)]
+    return [Cell(name, {**settings, "training": name}) for name in trainings(selection.methods)]
 
 
 def run(cell: Cell, root: Path) -> Outcome:
     """Train on every drawn data set (all as one stack) and predict a grid that reaches beyond the data."""
     config = cell.config
     drawn = [toy_cubic(config["seed"] + i) for i in range(config["draws"])]
-    inputs, targets = (np.concatenate([getattr(each, part) for each in drawn]) for part in ("inputs", "targets"))
-    rows = np.arange(len(targets)).reshape(len(drawn), -1)
-    folds = [(own, own[:1]) for own in rows]
+    inputs, targets = (np.concatenate([getattr(dataset, part) for dataset in drawn]) for part in ("inputs", "targets"))
+    folds = [(rows, rows[:1]) for rows in np.arange(len(targets)).reshape(len(drawn), -1)]
     trained = train_networks(inputs, targets, folds, config, n_members=MEMBERS, learning_rate=config["learning_rate"])
     predictions = component_arrays([ensemble.mixture(GRID[:, None]) for ensemble in trained.ensembles])
     arrays = {**predictions, "x": GRID, "inputs": inputs[:, 0], "targets": targets}
-    methods = {name: {"scores": _scores(arrays, members)} for name, members in TRAININGS[config["training"]].items()}
-    return Outcome({"methods": methods}, arrays)
+    methods = [name for name in PANELS if METHODS[name].training == config["training"]]
+    return Outcome({"methods": {name: {"scores": _scores(arrays, METHODS[name].members)} for name in methods}}, arrays)
 
 
 def _scores(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[float]]:
-    """Of every drawn data set, near to the data and far from it: expected NLL under the truth, and what the band holds.
+    """Near to the data and far from it: expected NLL under the truth, how often the band holds it, and its width.
 
     The expectation over y ~ N(x³, 3²) of a Gaussian's NLL has a closed form, so that no test points are drawn.
     """
-    found: dict[str, list[torch.Tensor]] = {"nll": [], "truth_inside": [], "std": []}
+    curves: dict[str, list[torch.Tensor]] = {"nll": [], "truth_inside": [], "std": []}
     truth = torch.from_numpy(GRID**3)
     for prediction, _ in mixtures(arrays, members):
         std = prediction.variance.sqrt()
-        found["nll"].append(log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * prediction.variance))
-        found["truth_inside"].append(((truth - prediction.mean).abs() <= DEVIATIONS * std).double())
-        found["std"].append(std)
+        curves["nll"].append(log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * prediction.variance))
+        curves["truth_inside"].append(((truth - prediction.mean).abs() <= DEVIATIONS * std).double())
+        curves["std"].append(std)
     return {
-        f"{metric}_{place}": [float(each[rows].mean()) for each in values]
-        for metric, values in found.items()
+        f"{metric}_{place}": [float(curve[rows].mean()) for curve in of_metric]
+        for metric, of_metric in curves.items()
         for place, rows in WHERE.items()
     }
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
-    """The four panels, and the two statements the paper draws from them, over all drawn data sets."""
-    scores = {method: found["scores"] for record in records for method, found in record.result["methods"].items()}
+    """The four panels, and what the paper concludes from them, over all drawn data sets."""
+    scores = {method: result["scores"] for record in records for method, result in record.result["methods"].items()}
     shown = [method for method in PANELS if method in scores and method in selection.methods]
     rows = [
         {"dataset": "toy_cubic", "method": method, "metric": metric, **over_splits(values), "paper": None}
@@ -99,8 +96,8 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     metrics = ("nll_near", "nll_far", "truth_inside_near", "truth_inside_far", "std_near", "std_far")
     lines = [[method, *(_number(metric, np.mean(scores[method][metric])) for metric in metrics)] for method in shown]
     note = f"Means over {DRAWS[selection.scale]} drawn data sets; near: |x| ≤ 4, far: 4 < |x| ≤ 6."
-    table = Listing("Toy regression: y = x³ + N(0, 3²), 20 points", columns, lines, note)
-    return Summary(rows, list(_claims(scores)), [table], figures={"toy_regression": _figure(records, shown)})
+    listing = Listing("Toy regression: y = x³ + N(0, 3²), 20 points", columns, lines, note)
+    return Summary(rows, list(_claims(scores)), [listing], figures={"toy_regression": _figure(records, shown)})
 
 
 def _number(metric: str, value: Any) -> str:
@@ -118,17 +115,16 @@ def _claims(scores: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Claim]:
 
 
 def _figure(records: Sequence[Record], shown: Sequence[str]) -> Figure:
-    arrays = {method: (record.arrays(), TRAININGS[record.cell.config["training"]][method])
-              for record in records for method in record.result["methods"]}  # fmt: skip
+    arrays = {record.cell.config["training"]: record.arrays() for record in records}
     return Figure(
-        [Row([_panel(method, *arrays[method]) for method in shown], height=4.2)],
+        [Row([_panel(method, arrays[METHODS[method].training]) for method in shown], height=4.2)],
         "A cubic seen through noise: mean ± 3 standard deviations",
         description="Four panels: data, truth, predicted mean and a band of three standard deviations for each method.",
     )
 
 
-def _panel(method: str, arrays: Mapping[str, np.ndarray], members: int) -> Panel:
-    prediction, _ = next(mixtures(arrays, members))  # of the first data set drawn
+def _panel(method: str, arrays: Mapping[str, np.ndarray]) -> Panel:
+    prediction, _ = next(mixtures(arrays, METHODS[method].members))  # of the first data set drawn
     mean, reach = prediction.mean.numpy(), DEVIATIONS * prediction.stddev.numpy()
     n_rows = card("toy_cubic").rows
     return Panel(
@@ -138,16 +134,12 @@ def _panel(method: str, arrays: Mapping[str, np.ndarray], members: int) -> Panel
             Line(GRID, GRID**3, "truth, x³", "truth"),
             Points(arrays["inputs"][:n_rows], arrays["targets"][:n_rows], "data", "data"),
         ],
-        PANELS[method],
-        "x",
-        "y",
-        (-6, 6),
-        (-200, 200),
+        *(PANELS[method], "x", "y", (-6, 6), (-200, 200)),
         legend=method == next(iter(PANELS)),
     )
 
 
-EXPERIMENT = Experiment(
+TOY_REGRESSION = Experiment(
     name="toy_regression",
     makes="Figure 1: four panels on the toy cubic",
     takes={"smoke": "seconds", "laptop": "seconds", "paper": "seconds"},

@@ -20,17 +20,13 @@ from deep_ensembles.report.charts import Figure, Panel, Points, Row
 
 SMOKE = {"splits": 2, "rows": 200, "epochs": 3}
 LARGE, LARGE_DROPOUT_EPOCHS = 5000, 40  # at laptop scale MC-dropout has fewer epochs on sets of more rows than this
+# A method, and the one it is compared with.
 PAIRS = (
-    ("ML-5", "ML-1"),
-    ("ML-5", "MSE-5"),
-    ("ML-1", "MSE-10"),
-    ("ML-1+AT", "ML-1"),
-    ("ML-5+AT", "ML-5"),
-    ("ML-5", "MC-dropout"),
-    ("ML-5", "PBP"),
+    *(("ML-5", "ML-1"), ("ML-5", "MSE-5"), ("ML-1", "MSE-10"), ("ML-1+AT", "ML-1"), ("ML-5+AT", "ML-5")),
+    *(("ML-5", "MC-dropout"), ("ML-5", "PBP")),
 )
 SIGNIFICANT = 0.05
-SHOWN = ("PBP", "MC-dropout", "ML-1", "ML-1+AT", "ML-5", "ML-5+AT")  # in the figure; MSE's NLL would dwarf the others
+HIDDEN = ("MSE-5", "MSE-10", "ML-5 (rate 0.1)")  # in the figure: their NLL would dwarf the others'
 
 Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, list[float]]]  # (data set, method) -> metric -> one per split
 Difference: TypeAlias = Mapping[str, Any]
@@ -52,15 +48,15 @@ def _settings(scale: str, dataset: str, training: str) -> dict[str, Any]:
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     """Every number beside the paper's, paired differences, verdicts, and a figure."""
-    found = {
-        (record.cell.config["dataset"], method): each["scores"]
+    recorded = {
+        (record.cell.config["dataset"], method): result["scores"]
         for record in records
-        for method, each in record.result["methods"].items()
+        for method, result in record.result["methods"].items()
     }
-    scores = {key: found[key] for key in product(selection.datasets, selection.methods)}
+    scores = {key: recorded[key] for key in product(selection.datasets, selection.methods)}
     shares = {record.cell.config["dataset"]: record.result["test_share"] for record in records}
     differences = _differences(scores, shares)
-    tables = [_table(dataset, scores, selection.methods) for dataset in selection.datasets]
+    listings = [_listing(dataset, scores, selection.methods) for dataset in selection.datasets]
     panels = [_panel(dataset, scores) for dataset in selection.datasets]
     figure = Figure(
         [Row(panels[start : start + 3], height=2.9) for start in range(0, len(panels), 3)],
@@ -70,7 +66,7 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     return Summary(
         rows=[_row(*key, metric, values) for key, metrics in scores.items() for metric, values in metrics.items() if values],
         claims=list(_claims(scores, differences)),
-        tables=[*tables, *_difference_tables(differences)],
+        listings=[*listings, *_difference_listings(differences)],
         differences=differences,
         figures={"uci_regression": figure},
         notes=_notes(records, selection.scale),
@@ -83,12 +79,12 @@ def _row(dataset: str, method: str, metric: str, values: Sequence[float]) -> dic
     return {**numbers, "paper": paper, "paper_spread": spread}
 
 
-def _table(dataset: str, scores: Scores, methods: Sequence[str]) -> Listing:
+def _listing(dataset: str, scores: Scores, methods: Sequence[str]) -> Listing:
     columns = ["", "RMSE", "paper", "NLL", "paper", "NLL of mixture", "CRPS", "90 % holds", "splits"]
     lines = []
     for method in methods:
         metrics = scores[dataset, method]
-        rmse, nll = ((_ours(metrics[each]), _theirs(each, dataset, method)) for each in ("rmse", "nll"))
+        rmse, nll = ((_ours(metrics[name]), _theirs(name, dataset, method)) for name in ("rmse", "nll"))
         crps, coverage = f"{np.mean(metrics['crps']):.4g}", f"{np.mean(metrics['coverage_90']):.1%}"
         lines.append([method, *rmse, *nll, _ours(metrics["nll_mixture"]), crps, coverage, str(len(metrics["nll"]))])
     return Listing(f"{dataset}: mean ± standard deviation over splits", columns, lines)
@@ -97,9 +93,9 @@ def _table(dataset: str, scores: Scores, methods: Sequence[str]) -> Listing:
 def _ours(values: Sequence[float] | None) -> str:
     if values is None:
         return "–"
-    found = over_splits(values)
-    digits = 5 if abs(found["mean"]) < 0.02 else 3
-    return f"{found['mean']:.{digits}f}" + ("" if np.isnan(found["sd"]) else f" ± {found['sd']:.{digits}f}")
+    mean, sd = (over_splits(values)[key] for key in ("mean", "sd"))
+    digits = 5 if abs(mean) < 0.02 else 3
+    return f"{mean:.{digits}f}" + ("" if np.isnan(sd) else f" ± {sd:.{digits}f}")
 
 
 def _theirs(metric: str, dataset: str, method: str) -> str:
@@ -118,13 +114,13 @@ def _differences(scores: Scores, shares: Mapping[str, float]) -> list[dict[str, 
     ]  # fmt: skip
 
 
-def _difference_tables(differences: Sequence[Difference]) -> Iterator[Listing]:
+def _difference_listings(differences: Sequence[Difference]) -> Iterator[Listing]:
     columns = ["", "NLL", "p", "lower on splits", "RMSE", "p"]
     note = "± is a standard error corrected for splits that share rows (Nadeau & Bengio 2003)."
     for ours, other in PAIRS:
         lines = []
         for nll, rmse in zip(*(_between(ours, other, metric, differences) for metric in ("nll", "rmse")), strict=True):
-            gaps = [f"{each['mean']:+.4g} ± {each['corrected_se']:.2g}" for each in (nll, rmse)]
+            gaps = [f"{gap['mean']:+.4g} ± {gap['corrected_se']:.2g}" for gap in (nll, rmse)]
             wins = f"{nll['lower_on']} of {nll['splits']}"
             lines.append([nll["dataset"], gaps[0], f"{nll['p_value']:.3f}", wins, gaps[1], f"{rmse['p_value']:.3f}"])
         if lines:
@@ -133,11 +129,8 @@ def _difference_tables(differences: Sequence[Difference]) -> Iterator[Listing]:
 
 def _between(ours: str, other: str, metric: str, differences: Sequence[Difference]) -> list[Difference]:
     """One method minus another, data set by data set."""
-    wanted = {"method": ours, "against": other, "metric": metric}
-    return [each for each in differences if wanted.items() <= each.items()]
-
-
-# -- claims -----------------------------------------------------------------------------------------------------------
+    key = {"method": ours, "against": other, "metric": metric}
+    return [gap for gap in differences if key.items() <= gap.items()]
 
 
 def _claims(scores: Scores, differences: Sequence[Difference]) -> Iterator[Claim]:
@@ -178,8 +171,8 @@ def _within_spread(
     scores: Scores, statement: str, method: str, metric: str = "nll", source: str = "Listing 1", printed_as: str = ""
 ) -> Iterator[Claim]:
     theirs = printed_as or method
-    for (dataset, own), metrics in scores.items():
-        if own == method and printed(metric, dataset, theirs)[0] is not None:
+    for (dataset, scored), metrics in scores.items():
+        if scored == method and printed(metric, dataset, theirs)[0] is not None:
             mean = over_splits(metrics[metric])["mean"]
             holds = bool(within(metric, dataset, theirs, mean, card(dataset).splits))
             yield Claim(statement, source, dataset, holds, f"{mean:.3f} (paper {_theirs(metric, dataset, theirs)})")
@@ -222,7 +215,7 @@ def _notes(records: Sequence[Record], scale: str) -> list[str]:
         "The paper's ± is a standard deviation over splits, but a standard error for PBP.",
     ]
     configs = [record.cell.config for record in records]
-    short = [each["dataset"] for each in configs if each["training"] == "mc-dropout" and each["epochs"] < DROPOUT_EPOCHS]
+    short = [cell["dataset"] for cell in configs if cell["training"] == "mc-dropout" and cell["epochs"] < DROPOUT_EPOCHS]
     if scale == "smoke":
         few = f"{SMOKE['splits']} splits, {SMOKE['rows']} rows, {SMOKE['epochs']} epochs"
         notes.append(f"Smoke scale, to see it work: {few}.")
@@ -233,26 +226,25 @@ def _notes(records: Sequence[Record], scale: str) -> list[str]:
 
 
 def _panel(dataset: str, scores: Scores) -> Panel:
-    shown = [method for method in reversed(SHOWN) if (dataset, method) in scores]
+    shown = [method for method in reversed(METHODS) if (dataset, method) in scores and method not in HIDDEN]
     ours = [over_splits(scores[dataset, method]["nll"]) for method in shown]
     places = np.arange(len(shown))
     theirs = [(place, *printed("nll", dataset, method)) for place, method in zip(places, shown, strict=True)]
     known = [(place - 0.22, mean, spread or 0.0) for place, mean, spread in theirs if mean is not None]
-    layers = [
-        Points([each["mean"] for each in ours], places + 0.12, "here", "ours", [np.nan_to_num(each["sd"]) for each in ours])
-    ]
+    means, deviations = ([numbers[key] for numbers in ours] for key in ("mean", "sd"))
+    layers = [Points(means, places + 0.12, "here", "ours", np.nan_to_num(deviations))]
     if known:
         place, mean, spread = zip(*known, strict=True)
         layers.append(Points(mean, place, "paper", "muted", spread, "s"))
     return Panel(layers, dataset, y_ticks=shown, y_limits=(-0.6, len(shown) - 0.4))
 
 
-EXPERIMENT = Experiment(
+UCI_REGRESSION = Experiment(
     name="uci_regression",
     makes="Listing 1 and the appendix table: eight methods on the UCI sets",
     takes={"smoke": "half a minute", "laptop": "20 minutes", "paper": "hours, most of them PBP and MC-dropout"},
     datasets=tuple(SETS),
-    methods=METHODS,
+    methods=tuple(METHODS),
     cells=cells,
     run=run_regression,
     summarise=summarise,
@@ -264,7 +256,7 @@ EXPERIMENT = Experiment(
 # standard error. ML-5 is "Deep Ensembles" of Listing 1, whose ± for naval and protein differ from the appendix's.
 _Numbers = dict[str, dict[str, tuple[float, float | None]]]
 
-_METHODS = ("PBP", "MC-dropout", "MSE-5", "MSE-10", "ML-1", "ML-1+AT", "ML-5")
+_METHODS = tuple(METHODS)[:7]
 
 _RMSE = """
 boston-housing          3.01 0.18  2.97 0.85  3.09 0.84  3.10 0.83  3.17 1.00  3.18 0.99  3.28 1.00
@@ -295,7 +287,7 @@ year-prediction-msd      3.60 -      3.59 -     39.02  -     21.45 -      3.41 -
 
 def _read(text: str) -> _Numbers:
     numbers: _Numbers = {}
-    for line in text.split("\n")[1:-1]:
+    for line in text.strip().splitlines():
         name, *words = line.split()
         pairs = zip(words[::2], words[1::2], strict=True)
         values = [(float(mean), None if spread == "-" else float(spread)) for mean, spread in pairs]
