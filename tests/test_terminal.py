@@ -1,7 +1,8 @@
-"""A bar on a terminal, silence elsewhere."""
+"""A bar on a terminal, silence elsewhere, and nothing imported for either."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -30,3 +31,24 @@ def test_a_bar_on_a_terminal() -> None:
 @pytest.mark.parametrize(("verbose", "terminal"), [(2, False), (0, True)])
 def test_silence_otherwise(verbose: int, terminal: bool) -> None:
     assert stderr_of(verbose, terminal) == ""
+
+
+BAR = """
+from deep_ensembles._terminal import progress
+with progress("reading", None, "{unit}") as update:
+    update(advance=1_000_000, total=2_000_000, note="the first half")
+    update(completed=2_000_000)
+"""
+
+
+@pytest.mark.parametrize(("unit", "shown"), [("rows", "2000000/2000000"), ("bytes", "2.0/2.0 MB")])
+def test_a_bar_counts_in_its_unit(unit: str, shown: str) -> None:
+    terminal = shown_by([sys.executable, "-c", BAR.format(unit=unit)], True)
+    for word in ("reading", "the first half", shown):
+        assert word in terminal
+    assert shown_by([sys.executable, "-c", BAR.format(unit=unit)], False) == ""
+
+
+def test_what_shows_nothing_imports_nothing() -> None:
+    code = "import sys; from deep_ensembles import _terminal; _terminal.Listing('', []); print('rich' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"

@@ -282,6 +282,12 @@ def test_recalibrated_predictions(fit: Any) -> None:
     no_nonsense(evaluation)
 
 
+def test_names_in_json() -> None:
+    content = full(*numbers(10), unseen=[Unseen("a", "0 to 1", 1, 0.1, ("2",))]).as_dict()
+    assert content["outside"] == [{"column": "a", "seen": "0 to 1", "rows": 1, "share": 0.1, "examples": ["2"]}]
+    assert set(content["stops"][0]) == {"wanted", "threshold", "reached", "kept", "rows"}
+
+
 def no_nonsense(evaluation: Evaluation) -> str:
     """Plain data without NaN or infinity, and a page that says neither."""
     text = json.dumps(evaluation.as_dict(), allow_nan=False)
@@ -381,9 +387,29 @@ def test_a_report_is_text_a_file_and_a_frame(tmp_path: Path) -> None:
     assert report._repr_html_().startswith("<iframe srcdoc=")
 
 
-def test_a_page_needs_no_plotting_library(tmp_path: Path) -> None:
-    code = "import sys, deep_ensembles.report; print('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+def test_public_names_are_pinned() -> None:
+    names = [
+        "Batch",
+        "Evaluation",
+        "Report",
+        "Unseen",
+        "beside_targets",
+        "evaluate",
+        "first_member",
+        "one_target",
+        "unseen_values",
+    ]
+    assert deep_ensembles.report.__all__ == names
+    assert all(getattr(deep_ensembles.report, name).__doc__ for name in names)
+
+
+def test_scores_need_no_library_for_pages_and_figures() -> None:
+    code = "import sys, deep_ensembles.report; print({'matplotlib', 'jinja2'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "set()"
+
+
+def test_a_page_is_a_template_a_style_and_a_script() -> None:
     folder = Path(deep_ensembles.__file__).parent / "report"
     assert {path.name for path in folder.glob("page.*")} == {"page.py", "page.html", "page.css", "page.js"}
 
