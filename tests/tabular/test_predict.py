@@ -25,12 +25,12 @@ NUMBER_COLUMNS = ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upp
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "tables.md"
 
 
-@pytest.mark.parametrize("columns", [_predict.NUMBER_COLUMNS, _predict.CLASS_COLUMNS], ids=["numbers", "classes"])
-def test_every_predicted_column_is_in_the_documentation_and_the_help(columns: tuple[_predict.PredictedColumn, ...]) -> None:
-    rows = [f"| `{column.name}` | {column.meaning} |" for column in columns]
+@pytest.mark.parametrize("outputs", [_predict.NUMBER_OUTPUTS, _predict.CLASS_OUTPUTS], ids=["numbers", "classes"])
+def test_every_predicted_column_is_in_the_documentation_and_the_help(outputs: tuple[_predict.Output, ...]) -> None:
+    rows = [f"| `{output.name}` | {output.meaning} |" for output in outputs]
     assert "\n".join(rows) + "\n\n" in DOCUMENTATION.read_text("utf-8")
     words = re.findall(r"[\w<>]+", CliRunner().invoke(app, ["predict", "--help"], env={"COLUMNS": "200"}).output)
-    always = [column.name for column in columns if column.wanted is None]
+    always = [output.name for output in outputs if output.wanted is None]
     assert [word for word in words[words.index(always[0]) :] if word in always][: len(always)] == always
 
 

@@ -248,7 +248,7 @@ def _cast(values: pa.Array, wanted: pa.Field) -> pa.Array:
 
 
 @contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[TableWriter]:
+def writing(path: Source) -> Iterator[TableWriter]:
     """A table to write; its format is the file's ending: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
 
     The file takes its place when all is written; if anything fails, nothing has changed.
@@ -261,8 +261,8 @@ def writing(path: str | os.PathLike[str]) -> Iterator[TableWriter]:
         >>> path.read_text()
         '"age"\\n3\\n'
     """
+    check_ending(path)
     target = Path(path)
-    check_ending(target)
     with ExitStack() as stack:
         table = TableWriter(target, stack)
         yield table
@@ -270,9 +270,9 @@ def writing(path: str | os.PathLike[str]) -> Iterator[TableWriter]:
             raise TableError(f"nothing was written to {target}")
 
 
-def check_ending(path: Path) -> None:
+def check_ending(path: Source) -> None:
     """The ending names a format that can be written."""
-    if not path.name.lower().endswith(_FORMATS):
+    if not Path(path).name.lower().endswith(_FORMATS):
         raise TableError(f"{path} must end in one of {', '.join(_FORMATS)}, which says how it is written")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,7 +75,7 @@ def fit_table(
     groups = None if read.groups is None else read.groups[rows]
     times = None if read.times is None else read.times[rows]
     held = HeldOut(mixture, read.y[rows], settings.recalibration, groups, times)
-    recalibrated = dataclasses.replace(ensemble, recalibration=held.fit_all())
+    recalibrated = replace(ensemble, recalibration=held.fit_all())
     model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
     evaluation = _evaluated(held, read.rows[rows], cells, model)
     log(f"recalibration: {held.describe(recalibrated.recalibration)}")
@@ -88,7 +87,7 @@ def fit_table(
         "held_out_scores": {score.name: score.ensemble for score in evaluation.scores},
         "single_recalibration": describe(held.fit_all(single=True) if mixture.n_members > 1 else None),
     }
-    return FittedTable(dataclasses.replace(model, facts=facts), evaluation)
+    return FittedTable(replace(model, facts=facts), evaluation)
 
 
 def _use_of_rows(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> str:
@@ -155,7 +154,7 @@ def _facts(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], s
     return {
         "rows": {"trained": len(train), "held_out": len(held)},
         "constant": constant,
-        "settings": dataclasses.asdict(settings),
+        "settings": asdict(settings),
     }
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import check_integer, check_number, require
@@ -101,11 +101,14 @@ class _Batch:
         return self.mixture if _is_conformal(self.model) else self.recalibrated
 
     @cached_property
-    def std(self) -> NDArray[np.float64]:
-        return self.moments.stddev.numpy()
+    def std(self) -> Tensor:
+        return self.moments.stddev
 
-    def quantile(self, level: float) -> NDArray[np.float64]:
-        return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64)).numpy()
+    def quantile(self, level: float) -> Tensor:
+        return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64))
+
+    def quantiles(self) -> Tensor:
+        return torch.stack([self.quantile(level) for level in self.options.quantiles], dim=-1)
 
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
@@ -124,14 +127,14 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class PredictedColumn:
+class Output:
     """A column that `predict` writes; several, where its name has a part in angle brackets.
 
     Arguments:
         name: in the file; `<level>` and `<class>` stand for each of those.
         meaning: for people, as in docs/tables.md.
         values: `[row]`, or `[row, level]` or `[row, class]`.
-        wanted: whether a model and options ask for it.
+        wanted: whether a model and options ask for it; always by default.
     """
 
     name: str
@@ -143,70 +146,47 @@ class PredictedColumn:
         """The columns of a file, none where they are not wanted."""
         if self.wanted is not None and not self.wanted(model, options):
             return []
-        levels = {"<level>": [f"{level:g}" for level in options.quantiles], "<class>": model.target.classes}
-        return next(
-            ([self.name.replace(part, str(each)) for each in every] for part, every in levels.items() if part in self.name),
-            [self.name],
-        )
+        parts = {"<level>": [f"{level:g}" for level in options.quantiles], "<class>": list(map(str, model.target.classes))}
+        start, mark, _ = self.name.partition("<")
+        return [start + part for part in parts[self.name[len(start) :]]] if mark else [self.name]
 
 
 def _is_conformal(model: TableModel, options: PredictionOptions | None = None) -> bool:
     return isinstance(model.ensemble.recalibration, Conformal)
 
 
-NUMBER_COLUMNS = (
-    PredictedColumn("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean.numpy()),
-    PredictedColumn("std", "its standard deviation", lambda batch: batch.std),
-    PredictedColumn(
-        "aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt().numpy()
-    ),
-    PredictedColumn(
-        "epistemic_std",
-        "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
-        lambda batch: batch.moments.epistemic.sqrt().numpy(),
-    ),
-    PredictedColumn(
-        "lower",
-        "start of the central interval of `--coverage` (0.9)",
-        lambda batch: batch.quantile(batch.options.tail),
-    ),
-    PredictedColumn("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
-    PredictedColumn(
-        "q<level>",
-        "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`",
-        lambda batch: np.stack([batch.quantile(level) for level in batch.options.quantiles], axis=-1),
-        lambda model, options: bool(options.quantiles),
-    ),
-    PredictedColumn(
-        "abstain",
-        "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
-        lambda batch: batch.std > batch.options.threshold,
-        lambda model, options: options.threshold is not None,
-    ),
-)
-CLASS_COLUMNS = (
-    PredictedColumn("label", "the most probable class", _Batch.labels),
-    PredictedColumn("confidence", "its probability", lambda batch: batch.probabilities.max(1)),
-    PredictedColumn("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy().numpy()),
-    PredictedColumn("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement.numpy()),
-    PredictedColumn("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
-    PredictedColumn(
-        "label_set",
-        "with conformal recalibration: the classes that `--coverage` asks for",
-        _Batch.label_sets,
-        _is_conformal,
-    ),
-    PredictedColumn(
-        "abstain",
-        "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
-        lambda batch: batch.probabilities.max(1) < batch.options.threshold,
-        lambda model, options: options.threshold is not None,
-    ),
-)
+def _marks_rows(model: TableModel, options: PredictionOptions) -> bool:
+    return options.threshold is not None
 
 
-def _columns(model: TableModel) -> tuple[PredictedColumn, ...]:
-    return CLASS_COLUMNS if model.target.classes else NUMBER_COLUMNS
+NUMBER_OUTPUTS = (
+    Output("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean),
+    Output("std", "its standard deviation", lambda batch: batch.std),
+    Output("aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt()),
+    Output("epistemic_std", "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
+           lambda batch: batch.moments.epistemic.sqrt()),
+    Output("lower", "start of the central interval of `--coverage` (0.9)", lambda batch: batch.quantile(batch.options.tail)),
+    Output("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
+    Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`", _Batch.quantiles,
+           lambda model, options: bool(options.quantiles)),
+    Output("abstain", "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
+           lambda batch: batch.std > batch.options.threshold, _marks_rows),
+)  # fmt: skip
+CLASS_OUTPUTS = (
+    Output("label", "the most probable class", _Batch.labels),
+    Output("confidence", "its probability", lambda batch: batch.probabilities.max(1)),
+    Output("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy()),
+    Output("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement),
+    Output("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
+    Output("label_set", "with conformal recalibration: the classes that `--coverage` asks for", _Batch.label_sets,
+           _is_conformal),
+    Output("abstain", "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
+           lambda batch: batch.probabilities.max(1) < batch.options.threshold, _marks_rows),
+)  # fmt: skip
+
+
+def _outputs(model: TableModel) -> tuple[Output, ...]:
+    return CLASS_OUTPUTS if model.target.classes else NUMBER_OUTPUTS
 
 
 def predict_table(
@@ -224,7 +204,7 @@ def predict_table(
     """
     chosen = PredictionOptions(**options)
     _check_task(model, chosen)
-    check_ending(Path(out))
+    check_ending(out)
     files = open_table(data)
     _check_names(model, files.names, chosen)
     wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
@@ -290,7 +270,7 @@ def _check_names(model: TableModel, names: Sequence[str], options: PredictionOpt
 
 def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
     """The columns of predictions, in order."""
-    return [name for column in _columns(model) for name in column.names(model, options)]
+    return [name for output in _outputs(model) for name in output.names(model, options)]
 
 
 def _predicted(
@@ -303,12 +283,12 @@ def _predicted(
         inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
         mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
         batch = _Batch(model, options, mixture, mixture if fitted is None else fitted(mixture))
-        for column in _columns(model):
-            if names := column.names(model, options):
-                values = column.values(batch)
-                made |= dict(zip(names, values.T, strict=True)) if "<" in column.name else {column.name: values}
+        for output in _outputs(model):
+            if names := output.names(model, options):
+                values = output.values(batch)
+                made |= dict(zip(names, values.T, strict=True)) if "<" in output.name else {output.name: values}
     return pa.record_batch({name: _array(values) for name, values in made.items()}), unseen.sum(0)
 
 
-def _array(values: NDArray[Any] | pa.Array) -> pa.Array:
+def _array(values: NDArray[Any] | Tensor | pa.Array) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
