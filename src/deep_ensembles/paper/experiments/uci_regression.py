@@ -1,4 +1,4 @@
-"""Listing 1 and the appendix table: eight methods on the UCI regression sets, beside the paper's numbers."""
+"""Table 1 and the appendix table: eight methods on the UCI regression sets, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _not_significantly_higher(gap: Difference) -> bool:
 
 
 def _within_spread(
-    scores: Scores, statement: str, method: str, metric: str = "nll", source: str = "Listing 1", printed_as: str = ""
+    scores: Scores, statement: str, method: str, metric: str = "nll", source: str = "Table 1", printed_as: str = ""
 ) -> Iterator[Claim]:
     theirs = printed_as or method
     for (dataset, scored), metrics in scores.items():
@@ -241,7 +241,7 @@ def _panel(dataset: str, scores: Scores) -> Panel:
 
 UCI_REGRESSION = Experiment(
     name="uci_regression",
-    makes="Listing 1 and the appendix table: eight methods on the UCI sets",
+    makes="Table 1 and the appendix table: eight methods on the UCI sets",
     takes={"smoke": "half a minute", "laptop": "20 minutes", "paper": "hours, most of them PBP and MC-dropout"},
     datasets=tuple(SETS),
     methods=tuple(METHODS),
@@ -253,7 +253,7 @@ UCI_REGRESSION = Experiment(
 
 
 # data set -> method -> (mean, ±); None where the paper prints none. ± is a standard deviation over splits, but PBP's is a
-# standard error. ML-5 is "Deep Ensembles" of Listing 1, whose ± for naval and protein differ from the appendix's.
+# standard error. ML-5 is "Deep Ensembles" of Table 1, whose ± for naval and protein differ from the appendix's.
 _Numbers = dict[str, dict[str, tuple[float, float | None]]]
 
 _METHODS = tuple(METHODS)[:7]
