@@ -60,7 +60,7 @@ class Own(nn.Module):
         {"network": partial(mlp, hidden_sizes=(5,))},
         {"batch_size": 10},
     ],
-    ids=str,
+    ids=lambda settings: "-".join(settings) or "defaults",
 )
 def test_a_regressor_comes_back_the_same(settings: dict[str, Any], tmp_path: Path) -> None:
     model = regressor(**settings)

@@ -57,7 +57,7 @@ def converted(name: str, originals: dict[str, bytes], home: Path, rows: int) -> 
 
 def idx(array: np.ndarray) -> bytes:
     head = struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
-    return gzip.compress(head + array.tobytes())
+    return gzip.compress(head + array.tobytes(), mtime=0)
 
 
 def packed(files: dict[str, bytes]) -> bytes:
@@ -154,9 +154,9 @@ def test_a_part_is_loaded_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     [
         b"",
         b"text",
-        gzip.compress(b"\0\0\x09\1" + bytes(8)),
+        gzip.compress(b"\0\0\x09\1" + bytes(8), mtime=0),
         idx(pixels(3, 28, 28))[:-20],
-        gzip.compress(b"\0\0\x08\1\0\0\0\5ab"),
+        gzip.compress(b"\0\0\x08\1\0\0\0\5ab", mtime=0),
     ],
 )
 def test_damaged_idx_files(content: bytes, tmp_path: Path) -> None:
