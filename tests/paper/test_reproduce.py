@@ -20,7 +20,7 @@ from _processes import started
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
-from deep_ensembles._statistics import over_splits, paired
+from deep_ensembles._splits import over_splits, paired
 from deep_ensembles.execution import InProcess, Processes
 from deep_ensembles.paper import experiments
 from deep_ensembles.paper import reproduce as reproducing

@@ -11,8 +11,7 @@ from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_flag, check_integer, check_number
 from deep_ensembles._distributions import exact_cdf, marginal
-from deep_ensembles._tensors import checked_target, has_classes, refuse
-from deep_ensembles.metrics._inputs import Vector, probabilities_and_labels
+from deep_ensembles._tensors import Vector, checked_target, has_classes, probabilities_and_labels, refuse
 
 
 @dataclass(frozen=True, eq=False)

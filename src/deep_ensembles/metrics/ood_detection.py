@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deep_ensembles._checks import check_number
-from deep_ensembles.metrics._inputs import vector
+from deep_ensembles._tensors import vector
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from typing import Any
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_integer, require
-from deep_ensembles._tensors import checked_target, refuse
-from deep_ensembles.metrics._inputs import probabilities_and_labels
+from deep_ensembles._tensors import checked_target, probabilities_and_labels, refuse
 from deep_ensembles.scoring import brier, log_score
 
 

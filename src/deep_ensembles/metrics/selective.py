@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deep_ensembles._checks import check_number
-from deep_ensembles._tensors import refuse
-from deep_ensembles.metrics._inputs import Vector, confidence_and_correct, paired, vector
+from deep_ensembles._tensors import Vector, confidence_and_correct, paired, refuse, vector
 
 
 @dataclass(frozen=True, eq=False)

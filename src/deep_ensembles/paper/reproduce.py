@@ -131,8 +131,6 @@ def _run_cell(name: str, root: Path, cell: Cell) -> None:
     write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
 
 
-
-
 def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
     text = "\n".join([*(listing.text() for listing in summary.listings), _verdicts(summary.claims), _notes(summary.notes)])
     cells = [

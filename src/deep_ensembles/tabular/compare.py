@@ -15,8 +15,7 @@ from torch.distributions import Distribution
 from deep_ensembles import metrics
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
-from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits
-from deep_ensembles._statistics import over_splits, paired
+from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits, over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import RATES, fit_dropout
 from deep_ensembles.columns import TableError

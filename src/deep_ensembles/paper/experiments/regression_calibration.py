@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from deep_ensembles import metrics
-from deep_ensembles._statistics import over_splits
+from deep_ensembles._splits import over_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
 from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from deep_ensembles import __version__, log_score
-from deep_ensembles._statistics import over_splits, paired
+from deep_ensembles._splits import over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card, toy_cubic
 from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary

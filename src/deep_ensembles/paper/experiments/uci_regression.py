@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from deep_ensembles._statistics import over_splits, paired
+from deep_ensembles._splits import over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card
 from deep_ensembles.paper.datasets.uci import SETS, YEAR
