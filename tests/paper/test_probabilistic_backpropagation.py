@@ -30,7 +30,7 @@ from deep_ensembles.paper._pbp import (
     total_variances,
 )
 from deep_ensembles.paper.probabilistic_backpropagation import Posterior, ProbabilisticBackpropagation, fit_runs
-from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.data import Standardization
 
 
 @parametrize_with_checks([ProbabilisticBackpropagation(n_hidden=20, n_epochs=20)])

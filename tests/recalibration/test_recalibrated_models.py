@@ -26,8 +26,7 @@ from deep_ensembles import (
 )
 from deep_ensembles.metrics import interval_coverage
 from deep_ensembles.recalibration import Conformal, Recalibrated, choose, conformal, isotonic, temperature, variance_scaling
-from deep_ensembles.training.recipe import Recipe
-from deep_ensembles.training.runs import plan_runs
+from deep_ensembles.training.recipe import Recipe, plan_runs
 
 
 def noisy(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_ensembles import fit_ensemble, mlp
-from deep_ensembles.training.standardization import Moments, Standardization
+from deep_ensembles.training.data import Moments, Standardization
 
 
 def rows_of(seed: int, n: int, offset: float = 0.0, scale: float = 1.0) -> torch.Tensor:

@@ -30,8 +30,7 @@ from deep_ensembles.members import Looped
 from deep_ensembles.training.data import InMemory
 from deep_ensembles.training.loop import train
 from deep_ensembles.training.loss import Criterion
-from deep_ensembles.training.recipe import Recipe
-from deep_ensembles.training.runs import Run, plan_runs
+from deep_ensembles.training.recipe import Recipe, Run, plan_runs
 from deep_ensembles.training.step import Algorithm
 
 NETWORK = partial(mlp, 3, 2, (16,))

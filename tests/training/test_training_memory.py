@@ -13,8 +13,7 @@ from torch.utils.data import TensorDataset
 
 from deep_ensembles import fit_ensemble, mlp
 from deep_ensembles.training.batches import batch_loader
-from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Streamed, row_statistics
-from deep_ensembles.training.standardization import Moments
+from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Moments, Streamed, row_statistics
 
 PICTURES = torch.rand(400, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(400) % 7

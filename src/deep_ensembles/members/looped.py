@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import seeded
-from deep_ensembles.members._base import Members, eval_mode
-from deep_ensembles.members._noise import MemberNoise
+from deep_ensembles.members._base import MemberNoise, Members, eval_mode
 
 
 class Looped(Members):

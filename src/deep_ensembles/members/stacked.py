@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from deep_ensembles.members._base import Members, eval_mode
-from deep_ensembles.members._noise import MemberNoise
+from deep_ensembles.members._base import MemberNoise, Members, eval_mode
 
 
 class Stacked(Members):

@@ -19,7 +19,7 @@ from deep_ensembles._terminal import progress
 from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.paper import _pbp
-from deep_ensembles.training.standardization import Moments, Standardization
+from deep_ensembles.training.data import Moments, Standardization
 
 _BLOCK_STEPS = 256
 _BATCH_ELEMENTS = 4_000_000

@@ -1,13 +1,11 @@
 """The engine: a list of runs → trained members. `Recipe` describes the settings, `train` is the one loop."""
 
 from deep_ensembles.training.checkpoint import Checkpoint
-from deep_ensembles.training.data import InMemory, Rows, Streamed
+from deep_ensembles.training.data import InMemory, Rows, Standardization, Streamed
 from deep_ensembles.training.loop import Trained, TrainingDiverged, train
 from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine, Optimizer, Schedule
-from deep_ensembles.training.recipe import Recipe
-from deep_ensembles.training.runs import Run, plan_runs
-from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.recipe import Recipe, Run, plan_runs
 from deep_ensembles.training.step import Algorithm
 
 __all__ = [

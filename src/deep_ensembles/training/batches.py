@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Streamed, unpack_batch
-from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed, unpack_batch
 
 Draws: TypeAlias = Sequence[tuple[int, int]]
 

@@ -17,12 +17,10 @@ from deep_ensembles._terminal import progress
 from deep_ensembles.members import Factory, Members
 from deep_ensembles.training.batches import Block, Segment, batch_sizes, segments, split_segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
-from deep_ensembles.training.data import Rows
+from deep_ensembles.training.data import Rows, Standardization
 from deep_ensembles.training.optimization import Stack, UpdateGroup
 from deep_ensembles.training.prepare import Prepared, fingerprint, prepare
-from deep_ensembles.training.recipe import Recipe
-from deep_ensembles.training.runs import Run
-from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.state import TrainingState
 from deep_ensembles.training.step import Algorithm
 

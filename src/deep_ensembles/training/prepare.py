@@ -17,11 +17,9 @@ from torch import Tensor
 from deep_ensembles._random import seeded
 from deep_ensembles.members import Factory, Members, assemble
 from deep_ensembles.training.batches import BatchLoader, batch_loader
-from deep_ensembles.training.data import InMemory, Rows, RowStatistics, row_statistics
+from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, row_statistics
 from deep_ensembles.training.loss import Criterion
-from deep_ensembles.training.recipe import Recipe
-from deep_ensembles.training.runs import Run
-from deep_ensembles.training.standardization import Standardization
+from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
 
 
