@@ -89,7 +89,8 @@ for _ in range(6):
     ("name", "path", "value"),
     [
         ("regressor", "ensemble.network.partial.2", {"tuple": [10_000_000, 10_000_000]}),
-        ("regressor", "ensemble.network.partial.2", {"tuple": [3] * 200_000}),
+        ("regressor", "ensemble.network.partial.2", {"tuple": [3] * 10_000}),
+        ("regressor", "ensemble.network.partial.2", {"tuple": [3] * 1_000_000}),
         ("regressor", "ensemble.network.partial.3", NESTED),
         ("regressor", "ensemble.network", {"name": "networks.vgg", "arguments": {"n_outputs": 10**7}}),
         ("ensemble-looped", "ensemble.network.keywords.width", 10**6),

@@ -30,6 +30,7 @@ _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
 _MOST_BATCH_ROWS = 16384
 # What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
 _MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
+_LONGEST_NETWORK = 2**16  # characters that say how a network is built
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -222,6 +223,7 @@ class Ensemble:
         cls, config: dict[str, Any], tensors: dict[str, Tensor], network: Factory | None, head: Any, device: torch.device
     ) -> Ensemble:
         """The ensemble that `config` and `tensors` describe, if they agree."""
+        require(len(repr(config["network"])) < _LONGEST_NETWORK, "network", "described in fewer words", "…")
         build = restore(config["network"]) if network is None else network
         if not callable(build) or isinstance(build, NotSaved):
             raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
