@@ -1,7 +1,5 @@
 """The one door to pyarrow, which reads, writes and converts tables."""
 
-from __future__ import annotations
-
 try:
     import pyarrow as pa
     import pyarrow.compute as pc

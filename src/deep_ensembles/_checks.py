@@ -1,7 +1,5 @@
 """Checks of values that users pass, all with one style of message: the name, what it must be, what came."""
 
-from __future__ import annotations
-
 import math
 from numbers import Integral, Real
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures as arrays; the only file that knows the image library."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os

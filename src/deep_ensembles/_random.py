@@ -5,8 +5,6 @@ yields, and everything random about the run is keyed by (its seed, a purpose, a 
 runs there are, in which order they are trained, or on the state of a global generator.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

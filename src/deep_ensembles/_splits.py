@@ -1,7 +1,5 @@
 """Every way to split rows (hold some out, resample, folds; by class, group or time), and what scores over splits say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol

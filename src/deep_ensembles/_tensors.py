@@ -1,7 +1,5 @@
 """Numbers, targets and confidences that users pass, checked: tensors beside a distribution, NumPy vectors elsewhere."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is shown on a terminal: listings and progress bars."""
 
-from __future__ import annotations
-
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Pictures in folders, one folder per class, as ImageNet has them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Models from files: whatever kind was saved comes back."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings as plain data: the package's own objects by name, with their arguments; no name in a file is ever imported."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib

@@ -1,7 +1,5 @@
 """Monte Carlo dropout: one network, asked many times with dropout left on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

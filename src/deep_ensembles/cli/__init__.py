@@ -1,7 +1,5 @@
 """The command line: parse, call one function, print. Commands load what they need when they run, so help is quick."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The main job in a minute, on data embedded in scikit-learn."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -25,5 +25,6 @@ from deep_ensembles.columns.text import Text, text
 __all__ = [
     "CLASSIFICATION", "FITS", "KINDS", "REGRESSION", "Boolean", "Category", "Column", "Date", "Number", "Schema",
     "TableError", "Target", "Text", "UnreadableValue", "boolean", "category", "column_data", "column_from", "date",
-    "infer_schema", "infer_target", "kind_of", "number", "read_groups", "read_times", "read_weights", "schema_from", "target_from", "text",
+    "infer_schema", "infer_target", "kind_of", "number", "read_groups", "read_times", "read_weights", "schema_from",
+    "target_from", "text",
 ]  # fmt: skip

@@ -1,7 +1,5 @@
 """The base class of all kinds of columns, and the errors that unusable tables and values raise."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

@@ -3,8 +3,6 @@
 Numbers in text may have currency signs, percent signs, thousands separators and a decimal comma.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

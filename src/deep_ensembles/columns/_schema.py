@@ -1,7 +1,5 @@
 """Which kind each column of a table is, and the schema that turns rows into inputs of a network."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The column to predict, numbers or classes; and columns that say something of rows: weights, groups, times."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """True and false, in the words that people use for them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

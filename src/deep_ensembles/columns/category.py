@@ -1,7 +1,5 @@
 """Categories: one of several levels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Dates, with or without a time, and times of day: which pattern they are written in, and which inputs they become."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

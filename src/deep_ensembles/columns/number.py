@@ -1,7 +1,5 @@
 """Numbers, as such or as text; scaled by median and quartiles, so that outliers do not matter."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Free text, as a bag of hashed words."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What both estimators share."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import os

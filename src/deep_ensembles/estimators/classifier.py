@@ -1,7 +1,5 @@
 """Classes, as scikit-learn predicts them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Numbers, as scikit-learn predicts them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, overload
 

@@ -1,7 +1,5 @@
 """In several processes of this machine at once."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """On the machines of a Ray cluster; the only file that knows Ray."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

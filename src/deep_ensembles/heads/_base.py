@@ -1,7 +1,5 @@
 """What a head promises, and how its distribution comes back to the target's own units."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 

@@ -1,7 +1,5 @@
 """Class probabilities by softmax."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

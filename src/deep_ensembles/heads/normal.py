@@ -1,7 +1,5 @@
 """A normal distribution whose mean and variance are both learned."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

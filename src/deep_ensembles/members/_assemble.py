@@ -1,7 +1,5 @@
 """Build one network per seed, and choose how they are run."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

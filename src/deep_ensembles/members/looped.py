@@ -1,7 +1,5 @@
 """Members one after another: works for every module, and is what the faster ways are compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar
 

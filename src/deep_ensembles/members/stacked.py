@@ -1,7 +1,5 @@
 """Members of any architecture as one stack, through `torch.func`."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Whether predicted probabilities and intervals hold what they say."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

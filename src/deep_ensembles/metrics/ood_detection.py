@@ -1,7 +1,5 @@
 """How well uncertainty tells unknown cases from known ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

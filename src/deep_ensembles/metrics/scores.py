@@ -1,7 +1,5 @@
 """Predictions and what happened as one number: accuracy, top-k error, log-likelihood, Brier scores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.distributions import Distribution

@@ -1,7 +1,5 @@
 """What is gained by leaving uncertain cases to a person: accuracy by confidence, risk by coverage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 

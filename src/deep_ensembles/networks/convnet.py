@@ -1,7 +1,5 @@
 """A small convolutional network, and the layers and checks that all networks for images share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

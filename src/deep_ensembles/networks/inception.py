@@ -1,7 +1,5 @@
 """Inception-v3: convolutions of several shapes side by side."""
 
-from __future__ import annotations
-
 import math
 from typing import TypeAlias
 

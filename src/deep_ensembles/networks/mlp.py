@@ -1,7 +1,5 @@
 """Multi-layer perceptrons."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Deep stacks of small convolutions."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from deep_ensembles.networks.convnet import check_image_network, convolution, dropout_layers, scaled

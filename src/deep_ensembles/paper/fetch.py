@@ -9,8 +9,6 @@ came is then recorded in `SHA256SUMS` beside the files, and from then on the fil
 changes, here or where it is published, is noticed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

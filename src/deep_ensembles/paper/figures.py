@@ -1,7 +1,5 @@
 """Draws figures; the only file that knows the plotting library."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

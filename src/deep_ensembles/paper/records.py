@@ -1,7 +1,5 @@
 """Run folders: what was asked, what came out, and a mark that says it is whole."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Runs an experiment cell by cell, resumes what was begun, and writes what was found."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """What a perturbation promises."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import torch

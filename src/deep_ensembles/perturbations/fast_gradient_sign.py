@@ -1,7 +1,5 @@
 """Adversarial examples by the fast gradient sign method."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

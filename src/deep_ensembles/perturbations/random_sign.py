@@ -1,7 +1,5 @@
 """Random corners of the ε-box, the control for adversarial training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

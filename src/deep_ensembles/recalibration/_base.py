@@ -1,12 +1,9 @@
 """What a recalibration promises, and what fitting one starts with."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from scipy.optimize import minimize_scalar
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -70,6 +67,7 @@ def held_out(mixture: Mixture, target: Any, least: int = 2) -> tuple[Mixture, Te
 
 def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target: Tensor, start: float = 1.0) -> float:
     """The factor of least negative log-likelihood near the start; never worse than the start or than 1."""
+    from scipy.optimize import minimize_scalar  # late, as it takes half a second
 
     def loss(logarithm: float) -> float:
         return float(log_score(make(math.exp(logarithm))(mixture), target).mean())

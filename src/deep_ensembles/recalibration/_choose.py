@@ -1,7 +1,5 @@
 """Which recalibration held-out rows prefer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

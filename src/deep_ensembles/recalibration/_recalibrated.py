@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.distributions.constraints import Constraint
@@ -223,7 +222,7 @@ def _looked_up(before: tuple[float, ...], after: tuple[float, ...]) -> Tensor:
 def _roughness(before: Sequence[float], after: Sequence[float]) -> float:
     """The greatest change of slope, by the density that it meets; at least 1. The error of a grid grows with it."""
     changes = np.abs(np.diff(np.diff(after) / np.diff(before)))
-    density = np.exp(-(ndtri(np.asarray(before[1:-1])) ** 2) / 2)
+    density = np.exp(-(torch.special.ndtri(torch.tensor(before[1:-1], dtype=torch.float64)).numpy() ** 2) / 2)
     return float(max(1.0, 3 * np.max(changes * density, initial=0.0)))
 
 

@@ -1,7 +1,5 @@
 """Intervals and sets that hold the truth as often as they say."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """A monotone map of predicted levels."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

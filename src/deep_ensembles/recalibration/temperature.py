@@ -1,7 +1,5 @@
 """One temperature for all class probabilities."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One factor for all standard deviations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Charts as plain data, and the charts of an evaluation; `report.svg` and `paper.figures` draw them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias

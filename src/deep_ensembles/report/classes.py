@@ -1,7 +1,5 @@
 """Predicted classes: values per row → scores, curves, thresholds, verdicts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

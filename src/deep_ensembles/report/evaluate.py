@@ -1,7 +1,5 @@
 """Predictions and what happened, batch by batch → an `Evaluation`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """How good predictions were, as plain data: what a page shows and a program reads."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

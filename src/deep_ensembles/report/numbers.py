@@ -1,7 +1,5 @@
 """Predicted numbers: values per row → scores, curves, thresholds, verdicts."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

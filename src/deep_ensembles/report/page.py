@@ -1,7 +1,5 @@
 """An evaluation as one HTML page that needs nothing else: its words, listings and charts in `page.html`."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import os

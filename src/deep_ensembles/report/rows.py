@@ -1,7 +1,5 @@
 """Values per row → mean scores, thresholds, groups of rows, rows worth a look, unseen values."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar

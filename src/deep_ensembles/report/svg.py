@@ -1,7 +1,5 @@
 """Panels as SVG; colours are CSS classes, so that a page can be light or dark."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

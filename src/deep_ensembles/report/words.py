@@ -1,7 +1,5 @@
 """Numbers as text, and sentences that say what they mean."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a scoring rule promises."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from torch import Tensor

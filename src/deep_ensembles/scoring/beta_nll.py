@@ -1,7 +1,5 @@
 """The negative log-likelihood with its gradient evened out between certain and uncertain samples."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.distributions import Distribution
 

@@ -1,7 +1,5 @@
 """The Brier score."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """The continuous ranked probability score."""
 
-from __future__ import annotations
-
 import copy
 import math
 

@@ -1,7 +1,5 @@
 """The squared error of the mean."""
 
-from __future__ import annotations
-
 from torch import Tensor
 from torch.distributions import Distribution
 

@@ -1,7 +1,5 @@
 """Methods compared on a table by cross-validation: the folds of each method are trained as one stack."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """The rows of a table to learn from: what is read, which rows are used, and which of them are held out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A model and a table that has the target → scores of its predictions, and the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables in files: one file, several, or a folder of parts, text or Parquet; and writing one."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from collections.abc import Iterable, Iterator, Sequence

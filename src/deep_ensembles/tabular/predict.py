@@ -1,7 +1,5 @@
 """A model and a table → a table of predictions, some rows at a time."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

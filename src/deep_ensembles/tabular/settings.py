@@ -1,7 +1,5 @@
 """How a table is learnt: settings that can be printed, kept in a file, and read again."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Tables of text: CSV and its relatives. `read_head` looks at the first bytes, `TextFile` reads a block at a time."""
 
-from __future__ import annotations
-
 import csv as python_csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Batches: which rows each step of each run takes, and these rows standardised for the run, on the device."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from abc import ABC, abstractmethod

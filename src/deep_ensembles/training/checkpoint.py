@@ -1,7 +1,5 @@
 """Checkpoints: the state of a training in one safetensors file, to go on from after a crash."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

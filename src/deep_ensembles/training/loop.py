@@ -1,7 +1,5 @@
 """The one training loop: a list of runs → trained members."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Head and scoring rule together: what a raw network output costs, and how the cost changes with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

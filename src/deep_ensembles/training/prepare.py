@@ -1,7 +1,5 @@
 """What a training starts from: statistics of the rows, networks, batches; all checked to fit together."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

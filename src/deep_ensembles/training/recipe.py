@@ -1,7 +1,5 @@
 """The settings of training, described once, and the runs that follow them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Per-run training state: epoch, best score, best weights."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

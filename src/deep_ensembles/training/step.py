@@ -1,7 +1,5 @@
 """One training step, Algorithm 1 of the paper: the gradient of ℓ(x) + ℓ(x′) for a batch of every run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Data sets: name → `Dataset(inputs, targets, splits)` or `ImageDataset`. One file per source; none needs torch."""
 
-from __future__ import annotations
-
 import os
 
 from deep_ensembles._checks import require

@@ -3,8 +3,6 @@
 A data home has idx files packed by gzip, as MNIST was published, or NumPy's, plain or packed by xz. No format needs pickle.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma

@@ -1,7 +1,5 @@
 """Images in classes: the sets of the paper's sections 3.4 and 3.5, known and unknown classes."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

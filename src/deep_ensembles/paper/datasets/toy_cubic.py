@@ -1,7 +1,5 @@
 """The toy problem of Figure 1: a cubic seen through noise."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from deep_ensembles._checks import check_integer

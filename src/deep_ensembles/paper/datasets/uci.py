@@ -1,7 +1,5 @@
 """The ten UCI regression sets with the splits of Hernández-Lobato & Adams (2015)."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 import zlib

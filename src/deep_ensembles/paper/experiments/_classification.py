@@ -1,7 +1,5 @@
 """What the image experiments share: their methods, the ensembles they all reuse, and scores by ensemble size."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import os

@@ -1,7 +1,5 @@
 """What an experiment is: cells to run, and a summary of what came out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

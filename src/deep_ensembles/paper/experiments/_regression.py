@@ -1,7 +1,5 @@
 """What the regression experiments share: their methods, how these are trained, what they predict, and how it is scored."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -3,8 +3,6 @@
 Both look at the cells of `known_unknown_classes` in their own way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Figures 2 and 4: error, NLL and Brier score against the number of networks, on MNIST, SVHN and (Tiny-)ImageNet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

@@ -3,8 +3,6 @@
 The ensembles are those of `ensemble_size`; what they predict for unknown classes is kept for other experiments, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Figure "year" of the appendix: does a z % interval hold z %? Learned variance against the spread of MSE networks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 

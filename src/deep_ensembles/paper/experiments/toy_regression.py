@@ -1,7 +1,5 @@
 """Figure 1: a cubic seen through noise, and four ways to say how sure one is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

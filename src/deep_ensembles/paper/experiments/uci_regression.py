@@ -1,7 +1,5 @@
 """Table 1 and the appendix table: eight methods on the UCI regression sets, beside the paper's numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
