@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 from torch.distributions import Categorical, Distribution, Normal
@@ -93,26 +93,28 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
-def _are(*kinds: type) -> Callable[[Any], bool]:
-    return lambda values: isinstance(values, tuple) and any(all(type(value) is kind for value in values) for kind in kinds)
-
-
-# What a field of a column may be, by its annotation.
+# What a field of a column may be, by its annotation; a tuple holds values of one type.
 _FIELDS: dict[Any, Callable[[Any], bool]] = {
-    "str": lambda value: isinstance(value, str),
-    "bool": lambda value: isinstance(value, bool),
-    "int": lambda value: type(value) is int and 0 <= value < 2**53,
-    "float": _is_number,
-    "tuple[str, ...]": _are(str),
-    "tuple[bool, ...]": _are(bool),
-    "tuple[Label, ...]": _are(str, bool, int),
+    str: lambda value: isinstance(value, str),
+    bool: lambda value: isinstance(value, bool),
+    int: lambda value: type(value) is int and 0 <= value < 2**53,
+    float: _is_number,
 }
 
 
+def _fits(value: Any, annotation: Any) -> bool:
+    if get_origin(annotation) is not tuple:
+        return _FIELDS[annotation](value)
+    item = get_args(annotation)[0]
+    kinds = get_args(item) or (item,)
+    return isinstance(value, tuple) and any(all(type(part) is kind for part in value) for kind in kinds)
+
+
 def _check_fields(described: Any) -> None:
+    annotations = get_type_hints(type(described))
     for field in dataclasses.fields(described):
-        value = getattr(described, field.name)
-        require(_FIELDS[field.type](value), field.name, f"{field.type}", value)
+        value, annotation = getattr(described, field.name), annotations[field.name]
+        require(_fits(value, annotation), field.name, f"{annotation}", value)
 
 
 def _check_columns(schema: Schema, n_inputs: int) -> None:
