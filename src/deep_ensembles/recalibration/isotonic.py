@@ -68,8 +68,8 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
         >>> [round(level, 2) for level in isotonic(standard, [0.0, 0.5, 1.0, 1.5]).before]
         [0.0, 0.53, 0.71, 0.86, 1.0]
     """
-    mixture, seen = held_out(one_number("isotonic", distribution), target)
-    levels = mixture.cdf(seen).sort().values.numpy()
+    mixture, truth = held_out(one_number("isotonic", distribution), target)
+    levels = mixture.cdf(truth).sort().values.numpy()
     n_rows = len(levels)
     fitted = IsotonicRegression().fit(levels, (np.arange(n_rows) + 0.5) / n_rows)
     after = _levels(n_rows)
