@@ -12,9 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
+from scipy.special import ndtr
 from scipy.stats import norm
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Laplace, MixtureSameFamily, Normal, StudentT
+from torch.distributions import (
+    Categorical,
+    Cauchy,
+    Distribution,
+    Exponential,
+    Gumbel,
+    Independent,
+    Laplace,
+    LogNormal,
+    MixtureSameFamily,
+    Normal,
+    StudentT,
+    Uniform,
+)
 
 from deep_ensembles._random import seeded
 from deep_ensembles.heads import Delta
@@ -81,7 +95,7 @@ class TestDensities:
         np.testing.assert_allclose(
             mixture.log_prob(given)[:, 0], np.log(weights @ norm.pdf(values, m, s)), rtol=1e-10, atol=1e-12
         )
-        np.testing.assert_allclose(mixture.cdf(given)[:, 0], weights @ norm.cdf(values, m, s), rtol=1e-10, atol=1e-15)
+        np.testing.assert_allclose(mixture.cdf(given)[:, 0], weights @ norm.cdf(values, m, s), rtol=1e-10, atol=0)
 
     def test_log_prob_far_out_does_not_underflow(self):
         value = torch.tensor([100.0], dtype=torch.float64)
@@ -130,17 +144,47 @@ class TestDensities:
         assert torch.autograd.gradcheck(function, leaf)
 
 
+# Levels from the far lower to the far upper tail; the upper one is as fine as numbers below 1 are.
+TAIL = 10.0 ** torch.linspace(-300, -1, 300, dtype=torch.float64)
+FINE = torch.cat([TAIL, torch.linspace(0.1, 0.9, 4001, dtype=torch.float64), 1 - TAIL[TAIL > 1e-16].flip(0)])[:, None]
+
+
 class TestQuantiles:
     @every_mixture
     def test_inverts_the_cdf(self, mixture):
-        levels = torch.tensor([1e-6, 0.01, 0.25, 0.3, 0.5, 0.7, 0.75, 0.99, 1 - 1e-6], dtype=torch.float64)[:, None]
-        assert_inverse(mixture, levels)
-        assert (mixture.icdf(levels).diff(dim=0) >= 0).all()
+        levels = [1e-12, 1e-6, 0.01, 0.25, 0.3, 0.5, 0.7, 0.75, 0.99, 1 - 1e-6, 1 - 1e-12]
+        assert_inverse(mixture, torch.tensor(levels, dtype=torch.float64))
 
     @quick
-    @given(mixture=mixtures(), level=st.floats(1e-6, 1 - 1e-6))
+    @given(mixture=mixtures(), level=st.floats(1e-12, 1 - 1e-12))
     def test_inverts_any_cdf(self, mixture, level):
         assert_inverse(mixture, torch.tensor([level], dtype=torch.float64))
+
+    @pytest.mark.parametrize("kind", ["uniform", "uneven", "partly zero"])
+    def test_members_of_very_different_spread(self, kind):
+        for chunk in range(14):
+            assert_inverse(*random_mixtures(chunk, kind, n_rows=500))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["uniform", "uneven", "partly zero"])
+    def test_a_million_mixtures(self, kind):
+        for chunk in range(100, 270):
+            assert_inverse(*random_mixtures(chunk, kind, n_rows=2000))
+
+    @pytest.mark.parametrize("level", [0.3, 0.05, 1 - 1e-9])
+    def test_where_steps_alone_go_round_in_circles(self, level):
+        means, scales = (72875.6, 72076.9, 71320.5, 71339.9, 70833.3), (62.9, 19.1, 13.7, 1270.5, 31.9)
+        mixture = Mixture(Normal(column(*means), column(*scales)))
+        cdf = lambda y: np.mean(norm.cdf(y, means, scales)) - level  # noqa: E731
+        expected = brentq(cdf, 60_000, 90_000, xtol=1e-10, rtol=1e-14)
+        assert mixture.icdf(torch.tensor(level, dtype=torch.float64)).item() == pytest.approx(expected, rel=1e-10, abs=0)
+
+    @every_mixture
+    def test_never_falls_as_the_level_rises(self, mixture):
+        quantiles = mixture.icdf(FINE)
+        assert (quantiles[1:] >= quantiles[:-1]).all()
+        close = torch.linspace(0.3, 0.3 + 1e-12, 1001, dtype=torch.float64)[:, None]
+        assert (mixture.icdf(close).diff(dim=0) >= 0).all()
 
     def test_equals_an_independent_root(self):
         cdf = lambda y: 0.9 * norm.cdf(y, 0, 1) + 0.1 * norm.cdf(y, 2, 0.5)  # noqa: E731
@@ -148,20 +192,57 @@ class TestQuantiles:
             expected = brentq(lambda y, level=level: cdf(y) - level, -10, 10, xtol=1e-14, rtol=1e-14)
             assert UNEVEN.icdf(torch.tensor(level, dtype=torch.float64)).item() == pytest.approx(expected, rel=1e-8)
 
+    def test_of_one_member_equals_scipy(self):
+        one = Mixture(Normal(column(3.0), column(2.0)))
+        np.testing.assert_allclose(one.icdf(FINE), norm.ppf(FINE, 3, 2), rtol=1e-13, atol=1e-14)
+
     def test_ends_are_infinite(self):
         assert EASY.icdf(torch.tensor([[0.0], [1.0]])).flatten().tolist() == [-math.inf, math.inf]
 
-    def test_other_families(self):
-        mixture = Mixture(Laplace(column(0.0, 5.0), column(1.0, 0.1)), torch.tensor([0.6, 0.4]))
-        assert_inverse(mixture, torch.tensor([0.01, 0.5, 0.6, 0.99], dtype=torch.float64)[:, None])
+    def test_ends_leave_out_members_without_weight(self):
+        mixture = Mixture(Uniform(column(0.0, 1.0, -5.0), column(2.0, 4.0, 9.0)), torch.tensor([0.5, 0.5, 0.0]))
+        assert mixture.icdf(torch.tensor([[0.0], [0.25], [1.0]])).flatten().tolist() == [0.0, 1.0, 4.0]
+
+    def test_between_members_far_apart_is_the_middle(self):
+        mixture = Mixture(Normal(column(-100.0, 100.0), column(1.0, 1.0)))
+        assert mixture.icdf(torch.tensor(0.5)).item() == 0
+
+    @pytest.mark.parametrize("family", [Laplace, Gumbel, Cauchy, Uniform, Exponential, LogNormal])
+    def test_other_families(self, family):
+        first, second = 10 * noise(4, 200), (2 * noise(4, 200, seed=1)).exp()
+        parameters = {Uniform: (first, first + second), Exponential: (second,), LogNormal: (first / 10, second.clamp_max(5))}
+        mixture = Mixture(family(*parameters.get(family, (first, second))), torch.tensor([0.5, 0.3, 0.2, 0.0]))
+        # Free of checks, as torch refuses to ask for the density outside of a support.
+        assert_inverse(mixture[:], torch.tensor([1e-6, 0.01, 0.3, 0.5, 0.6, 0.99, 1 - 1e-6]))
 
     def test_single_precision(self):
-        mixture = Mixture(Normal(3 * noise(3, 50).float(), noise(3, 50, seed=1).exp().float()))
-        assert_inverse(mixture, torch.tensor([0.05, 0.5, 0.95])[:, None])
+        mixture = Mixture(Normal(3 * noise(3, 500).float(), (3 * noise(3, 500, seed=1)).exp().float()))
+        assert_inverse(mixture, torch.tensor([1e-12, 1e-5, 0.05, 0.5, 0.95, 1 - 1e-6]))
 
     @pytest.mark.parametrize("shape", [(), (4,), (7, 1), (7, 4), (2, 7, 4)])
     def test_shapes(self, shape):
         assert Mixture(normals(4)).icdf(torch.full(shape, 0.5)).shape == torch.broadcast_shapes(shape, (4,))
+
+    @pytest.mark.parametrize(
+        ("batch", "shape"), [((), (3,)), ((2, 3), (5, 1, 1)), ((2, 1), (2, 4)), ((0,), ()), ((3,), (0, 3))]
+    )
+    def test_levels_are_broadcast_over_the_batch(self, batch, shape):
+        mixture, levels = Mixture(normals(*batch), WEIGHTS), torch.full(shape, 0.3, dtype=torch.float64)
+        quantiles = mixture.icdf(levels)
+        assert quantiles.shape == torch.broadcast_shapes(batch, shape)
+        torch.testing.assert_close(mixture.cdf(quantiles), torch.full_like(quantiles, 0.3), rtol=1e-14, atol=0)
+
+    def test_rows_do_not_depend_on_their_number(self):
+        mixture, levels = Mixture(normals(20_000), WEIGHTS), torch.tensor([[0.05], [0.95]])
+        torch.testing.assert_close(
+            mixture.icdf(levels)[:, 9000:9010], mixture[9000:9010].icdf(levels), rtol=1e-13, atol=1e-14
+        )
+
+    def test_is_differentiable(self):
+        leaf = noise(3, 4).requires_grad_()
+        level = torch.tensor([[0.1], [0.8]], dtype=torch.float64)
+        function = lambda means: Mixture(Normal(means, 1 + means.square()), WEIGHTS).icdf(level)  # noqa: E731
+        assert torch.autograd.gradcheck(function, leaf)
 
     @pytest.mark.parametrize("level", [-0.1, 1.1, math.nan])
     def test_refuses_what_is_no_probability(self, level):
@@ -169,12 +250,30 @@ class TestQuantiles:
             EASY.icdf(torch.tensor(level))
 
 
+def random_mixtures(seed: int, kind: str, n_rows: int) -> tuple[Mixture, Tensor]:
+    """Mixtures of 1 to 50 members, spread ratios up to a million, and three levels for each: low, any and high."""
+    generator = torch.Generator().manual_seed(seed)
+    share = lambda *shape: torch.rand(shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    n_members = 1 + int(50 * share(1) ** 2)
+    scales = 1e6 ** (share(n_members, n_rows) * share(1, n_rows))
+    means = (
+        noise(n_members, n_rows, seed=seed) * scales.amax(0) ** share(n_members, n_rows)
+        + 1e6 * noise(seed % 2, seed=seed).sum()
+    )
+    weights = 1e-6 ** share(n_members) if kind != "uniform" else torch.ones(n_members).double()
+    weights[1:][share(n_members - 1) < 0.3 * (kind == "partly zero")] = 0
+    tails = 1e-12 ** share(2, n_rows)
+    return Mixture(Normal(means, scales), weights), torch.stack([tails[0], share(n_rows), 1 - tails[1]])
+
+
 def assert_inverse(mixture: Mixture, levels: Tensor) -> None:
-    """The cdf reaches the level within the last bits of the quantile and of the cdf."""
+    """The cdf is the level up to the rounding of the cdf and of the quantile itself; a higher level is no lower quantile."""
+    levels = levels.to(mixture.weights).reshape(len(levels), -1)
     quantiles, eps = mixture.icdf(levels), torch.finfo(mixture.weights.dtype).eps
-    below, above = (mixture.cdf(quantiles + sign * 8 * eps * quantiles.abs()) for sign in (-1, 1))
-    assert (below - 8 * eps <= levels).all()
-    assert (levels <= above + 8 * eps).all()
+    rounding = eps * (1 + quantiles.abs() * mixture.log_prob(quantiles).exp())
+    assert ((mixture.cdf(quantiles) - levels).abs() <= 4 * rounding).all()
+    ordered = mixture.icdf(levels.sort(0).values)
+    assert (ordered[1:] >= ordered[:-1]).all()
 
 
 class TestMoments:
@@ -235,14 +334,37 @@ class TestMoments:
         assert Mixture(family(0)).sample((5,)).shape[:2] == (5, 0)
 
 
-@pytest.mark.parametrize("level", [1e-300, 1e-100, 1e-20, 1e-16, 1e-15, 1e-9])
-def test_far_tails(level):
+class TestFarTails:
     """As exact as SciPy where torch's own normal distribution has lost all digits."""
-    two = Mixture(Normal(torch.tensor([[0.0], [1.0]], dtype=torch.float64), torch.ones(2, 1, dtype=torch.float64)))
-    point = two.icdf(torch.tensor(level, dtype=torch.float64)).item()
-    below = (norm.cdf(point) + norm.cdf(point - 1)) / 2
-    assert below == pytest.approx(level, rel=1e-9)
-    assert two.cdf(torch.tensor([point], dtype=torch.float64)).item() == pytest.approx(level, rel=1e-9)
+
+    def test_of_one_member(self):
+        z = torch.linspace(-37, 8, 2001, dtype=torch.float64)
+        one = Mixture(Normal(column(0.0), column(1.0)))
+        np.testing.assert_allclose(one.cdf(z[:, None])[:, 0], ndtr(z.numpy()), rtol=2e-13, atol=0)
+        for value, level in zip(z[::200], ndtr(z.numpy())[::200], strict=True):
+            assert one.cdf(value[None]).item() == pytest.approx(level, rel=2e-13, abs=0)
+
+    def test_in_single_precision(self):
+        z = torch.linspace(-12, 5, 2001)
+        np.testing.assert_allclose(
+            Mixture(Normal(torch.zeros(1, 1), 1.0)).cdf(z[:, None])[:, 0], ndtr(z.double().numpy()), rtol=3e-5
+        )
+
+    @pytest.mark.parametrize("level", [1e-300, 1e-100, 1e-20, 1e-16, 1e-15, 1e-9])
+    def test_of_two_members(self, level):
+        two = Mixture(Normal(column(0.0, 1.0), column(1.0, 1.0)))
+        point = two.icdf(torch.tensor(level, dtype=torch.float64))
+        below = (ndtr(point.item()) + ndtr(point.item() - 1)) / 2
+        assert below == pytest.approx(level, rel=1e-12, abs=0)
+        assert two.cdf(point).item() == pytest.approx(level, rel=1e-12, abs=0)
+
+    @pytest.mark.parametrize("level", [1e-15, 1e-12, 1e-9])
+    def test_above_the_mean(self, level):
+        """As far above as the same level lies below, in a mixture that is turned round."""
+        upper = UNEVEN.icdf(torch.tensor(1 - level, dtype=torch.float64)).item()
+        turned = Mixture(Normal(-UNEVEN.components.loc, UNEVEN.components.scale), UNEVEN.weights)
+        lower = turned.icdf(torch.tensor(1 - (1 - level), dtype=torch.float64)).item()
+        assert upper == pytest.approx(-lower, rel=1e-13, abs=0)
 
 
 class TestOneMember:

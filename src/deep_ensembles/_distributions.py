@@ -85,7 +85,8 @@ def _solved(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor
     wanted = torch.special.ndtri(torch.minimum(levels, 1 - levels))
     largest, eps = torch.finfo(low.dtype).max, torch.finfo(low.dtype).eps
     width, noise = (high - low).clamp_max(largest), eps * (2 - 2 * wanted)
-    low, high, done = low.clamp_min(-largest), high.clamp_max(largest), ~(low < high)
+    done = ~(low < high)
+    low, high = torch.where(done, low, low.clamp_min(-largest)), torch.where(done, high, high.clamp_max(largest))
     state = torch.stack([solution, low, high, width, eps**0.5 * width, wanted, noise, side])
     rows = torch.arange(len(levels), device=levels.device)
     for _ in range(_MAX_ITERATIONS):
@@ -93,7 +94,8 @@ def _solved(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor
         if n_done == len(rows):
             break
         if n_done > max(_FEW_ROWS, len(rows) // 8):
-            solution[rows], left = state[0], (~done).nonzero()[:, 0]
+            solution[rows] = state[0]
+            left = (~done).nonzero()[:, 0]
             rows, components, state = rows[left], indexed(components, (slice(None), left)), state[:, left]
         state, done = _narrowed(components, weights, state)
     solution[rows] = state[0]
@@ -114,7 +116,7 @@ def _narrowed(components: Distribution, weights: Tensor, state: Tensor) -> tuple
     excess = (height - wanted) * side
     above = excess >= 0
     low, high = torch.where(above, low, point), torch.where(above, point, high)
-    inverse_slope = torch.exp(height.square() * (-0.5)) / density
+    inverse_slope = torch.exp(height.square() * -0.5) / density
     step = excess * inverse_slope
     size = step.abs()
     # Where F is flat, its rounding moves the solution far: there the bracket alone decides.
@@ -150,6 +152,6 @@ def _tail_and_derivatives(
 
 def _middle(low: Tensor, high: Tensor) -> Tensor:
     """Halfway; between numbers of one sign but different magnitude, halfway between their logarithms."""
-    arithmetic = low / 2 + high / 2
-    geometric = low.abs().sqrt() * high.abs().sqrt() * high.sign()
-    return torch.where((low.sign() * high.sign() > 0) & (4 * geometric.abs() < arithmetic.abs()), geometric, arithmetic)
+    arithmetic, tiny = low / 2 + high / 2, torch.finfo(low.dtype).tiny
+    geometric = low.abs().clamp_min(tiny).sqrt() * high.abs().clamp_min(tiny).sqrt() * arithmetic.sign()
+    return torch.where((low.sign() * high.sign() >= 0) & (4 * geometric.abs() < arithmetic.abs()), geometric, arithmetic)

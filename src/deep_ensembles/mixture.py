@@ -22,7 +22,7 @@ _QUANTILE_ROWS = 8192  # solved at once: what fits into a cache
 
 
 class Mixture(Distribution):
-    r"""Members' distributions combined as one, $p(y|x) = \sum_m w_m\, p_m(y|x)$ with $w_m = 1/M$ unless told otherwise.
+    r"""Members' distributions combined as one, $p(y|x) = \sum_m w_m\, p_m(y|x)$ with $w_m = 1/M$ by default.
 
     With several targets the components are diagonal: `log_prob` is joint, while `cdf`, `icdf`, `mean`, `variance`,
     `aleatoric` and `epistemic` speak of each target by itself.
@@ -85,9 +85,9 @@ class Mixture(Distribution):
         new, members = tuple(batch_shape), self.n_members
 
         def widen(parameter: Tensor) -> Tensor:
-            own = self._event_of(parameter)
+            event = self._event_of(parameter)
             padded = parameter.reshape(members, *[1] * (len(new) - len(self.batch_shape)), *parameter.shape[1:])
-            return padded.expand(members, *new, *own)
+            return padded.expand(members, *new, *event)
 
         return Mixture(rebuilt(self.components, widen), self.weights)
 
@@ -245,7 +245,7 @@ class Mixture(Distribution):
         means, deviations = components.mean.unsqueeze(-1), components.stddev.unsqueeze(-1)
         knots = means + deviations * means.new_tensor(_KNOTS)  # [member, row, knot]
         knots = knots.movedim(1, -1).flatten(0, 1).sort(0).values  # [member · knot, row]
-        nodes, node_weights = (means.new_tensor(each).reshape(-1, 1, 1) for each in leggauss(_NODES))
+        nodes, node_weights = (means.new_tensor(rule).reshape(-1, 1, 1) for rule in leggauss(_NODES))
         half = knots.diff(dim=0) / 2
         points = knots[:-1] + half * (nodes + 1)  # [node, interval, row]
         logs = components.log_prob(points.unsqueeze(2)).movedim(2, 0)  # [member, node, interval, row]

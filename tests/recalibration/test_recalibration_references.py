@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import log_softmax
+from scipy.stats import norm
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Laplace, LogNormal, Normal
 
@@ -30,6 +31,7 @@ from deep_ensembles.recalibration import (
     temperature,
     variance_scaling,
 )
+from deep_ensembles.recalibration._recalibrated import _exactly
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -292,6 +294,35 @@ class TestConformal:
     def test_what_is_no_coverage_is_refused(self, coverage):
         with pytest.raises(ValueError, match="`coverage` must be a number > 0 and ≤ 1"):
             Conformal((0.1, 0.2)).interval(normals(2), coverage)
+
+
+class TestTails:
+    """Levels down to 1e-300 and as near to 1 as numbers come."""
+
+    tail = 10.0 ** torch.linspace(-300, -1, 600, dtype=torch.float64)
+    levels = torch.cat([tail, torch.linspace(0.1, 0.9, 2001, dtype=torch.float64), 1 - tail[tail > 1e-16].flip(0)])[:, None]
+
+    @pytest.mark.parametrize("fit", [variance_scaling, isotonic, conformal])
+    @pytest.mark.parametrize("distance", [0.3, 3.0, 30.0])
+    def test_quantiles_never_fall_as_the_level_rises(self, fit, distance):
+        model = normals(200)
+        after = fit(model, model.mean + distance * model.stddev * noise(200, seed=5))(normals(20))
+        quantiles = after.icdf(self.levels)
+        assert (quantiles[1:] >= quantiles[:-1]).all()
+        below = after.cdf(quantiles[:100])
+        np.testing.assert_allclose(below, self.levels[:100].expand_as(below), rtol=1e-11)
+
+    def test_exact_moments_reach_into_the_tail(self):
+        """A map that puts nearly all mass between two quantiles far below."""
+        narrow = Mixture(Normal(torch.zeros(1, 1).double(), torch.ones(1, 1).double()))
+        levels = torch.tensor([[1e-40], [1e-30]], dtype=torch.float64)
+        low, high = narrow.icdf(levels).flatten().tolist()
+        moments = _exactly(
+            narrow, narrow.components.loc, narrow.components.scale, (0.0, 1e-40, 1e-30, 1.0), (0.0, 1e-9, 1 - 1e-9, 1.0)
+        )
+        for power in (1, 2):
+            inside = quad(lambda y, power=power: y**power * norm.pdf(y) / 1e-30, low, high)[0]
+            assert moments[power - 1].item() == pytest.approx(inside, rel=1e-6)
 
 
 class TestChoose:

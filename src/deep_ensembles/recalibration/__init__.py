@@ -1,4 +1,4 @@
-"""Recalibrations: what held-out rows say about a model's distributions, put right. One file per recalibration."""
+"""Recalibrations: correct a model's distributions by rows that it was not trained on. One file per recalibration."""
 
 from deep_ensembles.recalibration._base import FitRecalibration, Prediction, Recalibration
 from deep_ensembles.recalibration._choose import choose

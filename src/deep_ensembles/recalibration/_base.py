@@ -1,4 +1,4 @@
-"""What a recalibration promises, and what fitting one starts with."""
+"""The interface of a recalibration, and what is needed to fit one."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,7 @@ _REACH = math.log(100.0)
 
 
 class Recalibration(Protocol):
-    """A frozen dataclass of plain numbers, fitted on held-out rows, that puts new predictions right."""
+    """A frozen dataclass of plain numbers, fitted on held-out rows, that corrects new predictions."""
 
     def __call__(self, distribution: Distribution, /) -> Prediction:
         """The recalibrated prediction, of the same shape."""
@@ -57,12 +57,12 @@ def one_number(name: str, distribution: Distribution) -> Mixture:
 def held_out(mixture: Mixture, target: Any, least: int = 2) -> tuple[Mixture, Tensor]:
     """Predictions and targets of at least so many held-out rows, on the CPU in double precision."""
     require(len(mixture.batch_shape) == 1, "distribution", "one prediction per row", tuple(mixture.batch_shape))
-    known = precise(mixture)
-    checked = checked_target(known, target)
+    mixture = precise(mixture)
+    checked = checked_target(mixture, target)
     require(len(checked) >= least, "target", f"at least {least} rows", len(checked))
-    scores = log_score(known, checked)
+    scores = log_score(mixture, checked)
     refuse(scores.isnan(), "distribution", "without NaN", scores)
-    return known, checked if known.is_discrete else checked.double()
+    return mixture, checked if mixture.is_discrete else checked.double()
 
 
 def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target: Tensor, start: float = 1.0) -> float:
@@ -75,8 +75,8 @@ def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target
     middle = math.log(start)
     require(math.isfinite(loss(middle)), "distribution", "of positive density at every target", "a density of 0")
     bounds = (middle - _REACH, middle + _REACH)
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-8})
-    return math.exp(min((float(found.x), middle, 0.0), key=loss))
+    optimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-8})
+    return math.exp(min((float(optimum.x), middle, 0.0), key=loss))
 
 
 def _described(value: Any) -> str:

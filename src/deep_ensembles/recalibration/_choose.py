@@ -1,4 +1,4 @@
-"""Which recalibration held-out rows prefer."""
+"""Choose a recalibration by cross-validation on held-out rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -60,16 +60,16 @@ def choose(
         VarianceScaling(factor=5.78...)
     """
     classes = isinstance(distribution, Distribution) and has_classes(distribution)
-    mixture, seen = held_out(as_mixture("choose", distribution, classes=classes), target, 2 * _FOLDS)
+    mixture, truth = held_out(as_mixture("choose", distribution, classes=classes), target, 2 * _FOLDS)
     compared = _default(mixture) if names is None else tuple(names)
     known = ", ".join(_FITS)
     require(not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS), "names", f"of {known}", names)
     generator = np.random.default_rng(seed_sequence(random_state))
-    parts = random_parts(_FOLDS, len(seen), None if groups is None else np.asarray(groups), generator)
+    parts = random_parts(_FOLDS, len(truth), None if groups is None else np.asarray(groups), generator)
     folds = [torch.from_numpy(part) for part in parts]
-    predictions = {name: [_predicted(_FITS[name], mixture, seen, fold) for fold in folds] for name in compared}
-    fit = _FITS[_tied({name: _scored(log_score, each, seen, folds) for name, each in predictions.items()})[0]]
-    return None if fit is None else fit(mixture, seen)
+    predictions = {name: [_predicted(_FITS[name], mixture, truth, fold) for fold in folds] for name in compared}
+    fit = _FITS[_tied({name: _scored(log_score, parts, truth, folds) for name, parts in predictions.items()})[0]]
+    return None if fit is None else fit(mixture, truth)
 
 
 def _default(mixture: Mixture) -> tuple[str, ...]:
@@ -87,11 +87,11 @@ def _predicted(fit: Any, mixture: Mixture, target: Tensor, fold: Tensor) -> Pred
 
 def _scored(rule: ScoringRule, predictions: list[Prediction], target: Tensor, folds: list[Tensor]) -> Tensor:
     """The score of every row, fold by fold."""
-    return torch.cat([rule(each, target[fold]) for each, fold in zip(predictions, folds, strict=True)])
+    return torch.cat([rule(prediction, target[fold]) for prediction, fold in zip(predictions, folds, strict=True)])
 
 
 def _tied(scores: dict[str, Tensor]) -> list[str]:
     """Names whose mean score is not clearly above the least."""
     best = min(scores, key=lambda name: float(scores[name].mean()))
-    excess = {name: each - scores[best] for name, each in scores.items()}
-    return [name for name, each in excess.items() if each.mean() <= each.std() / len(each) ** 0.5]
+    excess = {name: score - scores[best] for name, score in scores.items()}
+    return [name for name, values in excess.items() if values.mean() <= values.std() / len(values) ** 0.5]

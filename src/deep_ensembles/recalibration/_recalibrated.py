@@ -1,4 +1,4 @@
-"""A mixture whose levels mean something else."""
+"""A mixture of numbers whose levels are mapped to other levels, and its moments."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _piece(levels: Tensor, knots: Tensor) -> Tensor:
 
 def _mapped(levels: Tensor, before: Sequence[float], after: Sequence[float]) -> Tensor:
     """Piecewise linear interpolation."""
-    start, end = (levels.new_tensor(each) for each in (before, after))
+    start, end = (levels.new_tensor(knots) for knots in (before, after))
     piece = _piece(levels, start)
     share = ((levels - start[piece]) / start.diff()[piece]).nan_to_num(0.0).clamp(0, 1)
     return torch.lerp(end[piece], end[piece + 1], share)
@@ -202,18 +202,18 @@ def mapped_moments(mixture: Mixture, before: Sequence[float], after: Sequence[fl
     means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
     low, high = (means - _GRID_REACH * scales).amin(0), (means + _GRID_REACH * scales).amax(0)
     needed = (high - low) / (_STEP * scales.amin(0)) * _roughness(before, after) ** 0.5 + 1  # points
-    found = means.new_empty(2, means.shape[1])
+    moments = means.new_empty(2, means.shape[1])
     for fewer, points in pairwise((0, *_GRID_POINTS)):
         for rows in ((needed > fewer) & (needed <= points)).nonzero()[:, 0].split(_GRID_ELEMENTS // points):
-            own = means[:, rows], scales[:, rows]
-            found[:, rows] = _on_a_grid(points, mixture.weights, own, tuple(before), tuple(after))
+            members = means[:, rows], scales[:, rows]
+            moments[:, rows] = _on_a_grid(points, mixture.weights, members, tuple(before), tuple(after))
     for rows in (~(needed <= _GRID_POINTS[-1])).nonzero()[:, 0].split(_EXACT_ROWS):
-        found[:, rows] = _exactly(mixture[rows], means[:, rows], scales[:, rows], before, after)
-    return found
+        moments[:, rows] = _exactly(mixture[rows], means[:, rows], scales[:, rows], before, after)
+    return moments
 
 
 @functools.lru_cache(8)
-def _looked_up(before: tuple[float, ...], after: tuple[float, ...]) -> Tensor:
+def _map_at_equal_steps(before: tuple[float, ...], after: tuple[float, ...]) -> Tensor:
     """The map at so many equal steps that looking it up is as good as computing it, and quicker than finding the piece."""
     entries = (np.arange(_ENTRIES + 1) + 0.5) / _ENTRIES
     return torch.from_numpy(np.interp(entries, before, after).astype(np.float32))
@@ -244,7 +244,7 @@ def _on_a_grid(
     steepness = 1 / (widths * math.sqrt(2))
     for weight, offset, slope in zip(weights.tolist(), -centres * steepness, steepness, strict=True):
         levels.add_(torch.addcmul(offset, points, slope).erf_(), alpha=weight / 2)
-    mapped = _looked_up(before, after).to(means.device)[levels.mul_(_ENTRIES).long()]
+    mapped = _map_at_equal_steps(before, after).to(means.device)[levels.mul_(_ENTRIES).long()]
     mapped[0], mapped[-1] = mapped[0] / 2, 0.5
     step = (high - low) / (n_points - 1)
     first = high - mapped.sum(0) * step
@@ -259,7 +259,7 @@ def _exactly(mixture: Mixture, means: Tensor, scales: Tensor, before: Sequence[f
     $z = (a - \mu)/\sigma$ they are, below a, $\mu\Phi(z) - \sigma\varphi(z)$ and
     $(\mu^2 + \sigma^2)\Phi(z) - \sigma(\mu + a)\varphi(z)$.
     """
-    levels, values = (mixture.weights.new_tensor(each) for each in (before, after))
+    levels, values = (mixture.weights.new_tensor(knots) for knots in (before, after))
     ends = (mixture.icdf(levels[1:-1, None]) - mixture.mean).unsqueeze(1)  # [level, 1, row]
     z = (ends - means) / scales  # [level, member, row]
     below, density = normal_cdf(z), torch.exp(-z.square() / 2) / math.sqrt(2 * math.pi)

@@ -1,4 +1,4 @@
-"""Intervals and sets that hold the truth as often as they say."""
+"""Conformal prediction: intervals and sets that hold the truth as often as they promise."""
 
 import math
 from dataclasses import dataclass
@@ -91,7 +91,7 @@ class Conformal:
         apart = np.maximum.accumulate(np.array(self.scores[1:]) - _GAP * ranks) + _GAP * ranks
         before = np.minimum(apart, 0.5 - _GAP * (n_rows + 1 - ranks))
         after = (ranks - 1) / (n_rows + 1) / 2
-        first, second = ([0.0, *(0.5 - each[::-1]), *(0.5 + each), 1.0] for each in (before, after))
+        first, second = ([0.0, *(0.5 - half[::-1]), *(0.5 + half), 1.0] for half in (before, after))
         return first, second
 
 
@@ -116,7 +116,7 @@ def conformal(distribution: Distribution, target: Any) -> Conformal:
         [[True, True, False], [True, False, False]]
     """
     discrete = isinstance(distribution, Distribution) and has_classes(distribution)
-    known = as_mixture("conformal", distribution, classes=True) if discrete else one_number("conformal", distribution)
-    mixture, seen = held_out(known, target)
-    scores = 1 - mixture.probs.gather(-1, seen[:, None])[:, 0] if discrete else (mixture.cdf(seen) - 0.5).abs()
+    prediction = as_mixture("conformal", distribution, classes=True) if discrete else one_number("conformal", distribution)
+    mixture, truth = held_out(prediction, target)
+    scores = 1 - mixture.probs.gather(-1, truth[:, None])[:, 0] if discrete else (mixture.cdf(truth) - 0.5).abs()
     return Conformal(tuple(scores.clamp(0, 1.0 if discrete else 0.5).sort().values.tolist()), discrete)

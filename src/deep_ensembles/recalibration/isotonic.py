@@ -67,8 +67,8 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
     """
     from sklearn.isotonic import IsotonicRegression  # when it is needed: it takes seconds, and loading a model does not
 
-    mixture, seen = held_out(one_number("isotonic", distribution), target)
-    levels = mixture.cdf(seen).sort().values.numpy()
+    mixture, truth = held_out(one_number("isotonic", distribution), target)
+    levels = mixture.cdf(truth).sort().values.numpy()
     n_rows = len(levels)
     fitted = IsotonicRegression().fit(levels, (np.arange(n_rows) + 0.5) / n_rows)
     after = _levels(n_rows)

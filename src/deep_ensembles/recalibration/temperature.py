@@ -63,5 +63,5 @@ def temperature(distribution: Distribution, target: Any) -> Temperature:
         >>> round(temperature(sure, [0, 0, 0, 1]).temperature, 4)
         2.0
     """
-    mixture, seen = held_out(as_mixture("temperature", distribution, classes=True), target)
-    return Temperature(best_factor(Temperature, mixture, seen))
+    mixture, truth = held_out(as_mixture("temperature", distribution, classes=True), target)
+    return Temperature(best_factor(Temperature, mixture, truth))

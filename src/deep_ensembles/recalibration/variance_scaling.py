@@ -65,9 +65,9 @@ def variance_scaling(distribution: Distribution, target: Any) -> VarianceScaling
         >>> round(variance_scaling(sure, [3.0, -3.0]).factor, 4)
         3.0
     """
-    mixture, seen = held_out(_stretchable(distribution), target)
-    start = float(((seen - mixture.mean).square() / mixture.variance).mean().sqrt())
-    return VarianceScaling(best_factor(VarianceScaling, mixture, seen, start if 1e-150 < start < 1e150 else 1.0))
+    mixture, truth = held_out(_stretchable(distribution), target)
+    start = float(((truth - mixture.mean).square() / mixture.variance).mean().sqrt())
+    return VarianceScaling(best_factor(VarianceScaling, mixture, truth, start if 1e-150 < start < 1e150 else 1.0))
 
 
 def _stretchable(distribution: Distribution) -> Mixture:
