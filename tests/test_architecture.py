@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +70,8 @@ def ours(tree: ast.AST) -> Iterator[list[str]]:
     """The imports of the package's own parts, as paths below it: room, module, …, name."""
     for module, name in imported(tree):
         if module.split(".")[0] == "deep_ensembles":
-            yield [*module.split(".")[1:], *([name] if name else [])]
+            home = deep_ensembles._HOMES.get(name, "") if module == "deep_ensembles" else ""
+            yield [*module.split(".")[1:], *home.split(".")[: bool(home)], *([name] if name else [])]
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
@@ -113,7 +115,7 @@ def test_nothing_is_imported_by_string() -> None:
 
 def test_names_with_an_underscore_stay_in_their_room() -> None:
     private = [f"{file} imports {'.'.join(path)}" for file, tree in FILES.items() for path in ours(tree)
-               if path and path[0] != room_of(file) and any(part.startswith("_") and part != "__version__" for part in path[1:])]  # fmt: skip
+               if path and path[0] != room_of(file) and any(re.match("_[^_]", part) for part in path[1:])]  # fmt: skip
     assert not private
 
 
@@ -165,4 +167,4 @@ def test_the_house_stays_small() -> None:
     assert max(len((PACKAGE / file).read_text("utf-8").splitlines()) for file in FILES) <= 400
     assert sum(code.values()) <= 17_000
     assert sum(lines for file, lines in code.items() if room_of(file) not in OUTSIDE_THE_CORE) <= 8_000
-    assert imports <= sum(code.values()) / 8
+    assert imports <= 0.125 * sum(code.values())

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all; model folders, sealed by checksums; content for JSON."""
 
 import hashlib
 import json
@@ -25,6 +25,19 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+FORMAT = "deep-ensembles"
+FORMAT_VERSION = 1
+CONFIG, TENSORS = "config.json", "model.safetensors"
+_BLANK = "0" * 64
+_TENSOR_FILE = re.compile(r"model(-(?P<key>[0-9a-f]{32}))?\.safetensors")
+_PARTLY_WRITTEN = re.compile(r"\.?(config\.json|model\.safetensors)(\.[0-9a-f]{32}\.tmp)?")
+_MOST_CONFIG_BYTES = 2**28
+# What Python, torch and NumPy raise for data of another kind than they expect.
+_MALFORMED = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError),
+    *(ValueError, SafetensorError),
+)
 
 
 @contextmanager
@@ -55,20 +68,6 @@ def file_sum(path: Path) -> str:
         while block := file.read(2**20):
             digest.update(block)
     return digest.hexdigest()
-
-
-FORMAT = "deep-ensembles"
-FORMAT_VERSION = 1
-CONFIG, TENSORS = "config.json", "model.safetensors"
-_BLANK = "0" * 64
-_TENSOR_FILE = re.compile(r"model(-(?P<key>[0-9a-f]{32}))?\.safetensors")
-_PARTLY_WRITTEN = re.compile(r"\.?(config\.json|model\.safetensors)(\.[0-9a-f]{32}\.tmp)?")
-_MOST_CONFIG_BYTES = 2**28
-# What Python, torch and NumPy raise for data of another kind than they expect.
-_MALFORMED = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError),
-    *(ValueError, SafetensorError),
-)
 
 
 class ModelFileError(ValueError):

@@ -1,4 +1,4 @@
-"""Members: M networks as one layer, and the flat buffer that holds their parameters."""
+"""Members: M networks as one layer, the flat buffer that holds their parameters, and the random numbers that each draws."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import Self
 
 from deep_ensembles._random import torch_generators
+
+# The random operations that fill a tensor in place.
+_FILLS = {"bernoulli_", "uniform_", "normal_", "exponential_", "random_", "log_normal_", "geometric_", "cauchy_"}
 
 
 @dataclasses.dataclass
@@ -301,9 +304,6 @@ def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs:
     for name, tensor in source.items():
         index = torch.as_tensor(pairs, device=tensor.device)
         target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))
-
-
-_FILLS = {"bernoulli_", "uniform_", "normal_", "exponential_", "random_", "log_normal_", "geometric_", "cauchy_"}
 
 
 class MemberNoise(TorchDispatchMode):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -73,7 +73,27 @@ class Optimizer(Protocol):
 
 
 @dataclass(frozen=True)
-class Adam:
+class _FusedAdam:
+    """The settings of both kinds of Adam, and the call of torch's kernel for all parameters at once."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    kernel: ClassVar[Callable[..., None]]
+
+    def __post_init__(self) -> None:
+        check_number("beta1", self.beta1, low=0, high=1, below=True)
+        check_number("beta2", self.beta2, low=0, high=1, below=True)
+        check_number("epsilon", self.epsilon, low=0, above=True)
+
+    def __call__(self, tensors: Sequence[list[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
+        rates = {"lr": learning_rate, "beta1": self.beta1, "beta2": self.beta2, "weight_decay": weight_decay}
+        steps = [step] * len(tensors[0])
+        type(self).kernel(*tensors, [], steps, **rates, eps=self.epsilon, amsgrad=False, maximize=False)
+
+
+@dataclass(frozen=True)
+class Adam(_FusedAdam):
     r"""Adam; weight decay λ is the gradient of $\tfrac{\lambda}{2}\|\theta\|^2$, that is, a Gaussian prior on the weights.
 
     With N rows and a prior of variance τ², the maximum a posteriori estimate that the paper suggests is λ = 1/(N τ²).
@@ -82,62 +102,18 @@ class Adam:
         Kingma & Ba (2015); Lakshminarayanan, Pritzel, Blundell (2017), section 2.2.1.
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        _check(self.beta1, self.beta2, self.epsilon)
-
-    def __call__(self, tensors: Sequence[list[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
-        _apply(torch._fused_adam_, self, tensors, step, learning_rate, weight_decay)
+    kernel = staticmethod(torch._fused_adam_)
 
 
 @dataclass(frozen=True)
-class AdamW:
+class AdamW(_FusedAdam):
     """Adam with weight decay apart from the gradient: parameters shrink by learning rate × λ each step.
 
     References:
         Loshchilov & Hutter (2019).
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-
-    def __post_init__(self) -> None:
-        _check(self.beta1, self.beta2, self.epsilon)
-
-    def __call__(self, tensors: Sequence[list[Tensor]], step: Tensor, learning_rate: float, weight_decay: float) -> None:
-        _apply(torch._fused_adamw_, self, tensors, step, learning_rate, weight_decay)
-
-
-def _apply(
-    kernel: Callable[..., None],
-    settings: Adam | AdamW,
-    tensors: Sequence[list[Tensor]],
-    step: Tensor,
-    learning_rate: float,
-    weight_decay: float,
-) -> None:
-    kernel(
-        *tensors,
-        [],
-        [step] * len(tensors[0]),
-        lr=learning_rate,
-        beta1=settings.beta1,
-        beta2=settings.beta2,
-        weight_decay=weight_decay,
-        eps=settings.epsilon,
-        amsgrad=False,
-        maximize=False,
-    )
-
-
-def _check(beta1: float, beta2: float, epsilon: float) -> None:
-    check_number("beta1", beta1, low=0, high=1, below=True)
-    check_number("beta2", beta2, low=0, high=1, below=True)
-    check_number("epsilon", epsilon, low=0, above=True)
+    kernel = staticmethod(torch._fused_adamw_)
 
 
 @dataclass(frozen=True)
