@@ -23,7 +23,6 @@ ROOMS = [
         "_splits",
         "_files",
         "_terminal",
-        "_statistics",
         "_arrow",
         "_tensors",
         "_pictures",
