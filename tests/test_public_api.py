@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import pytest
 from _processes import printed
@@ -92,3 +93,8 @@ def test_loading_everything_leaves_torch_as_it_was() -> None:
         "assert state() == before"
     )
     printed(code)
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = Path(__file__).parent.parent / "CITATION.cff"
+    assert f"\nversion: {deep_ensembles.__version__}\n" in citation.read_text("utf-8")

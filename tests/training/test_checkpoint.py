@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,13 +72,22 @@ def test_bad_settings_are_refused(path: Any, settings: dict[str, Any], message: 
         Checkpoint(path, **settings)
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C as in a terminal: programs in the background ignore it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def rule(distribution: Distribution, target: Tensor) -> Tensor:
         calls.append(len(calls))
         if len(calls) == 20:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return log_score(distribution, target)
 
     settings = {"scoring_rule": rule, "n_members": 3, "max_epochs": 20, "batch_size": 100, "random_state": 0}
