@@ -232,6 +232,13 @@ class TestQuantiles:
         assert quantiles.shape == torch.broadcast_shapes(batch, shape)
         torch.testing.assert_close(mixture.cdf(quantiles), torch.full_like(quantiles, 0.3), rtol=1e-14, atol=0)
 
+    @pytest.mark.parametrize("n_members", [5, 50])
+    def test_equal_rows_and_levels_have_equal_quantiles(self, n_members):
+        mixture = Mixture(Normal(noise(n_members, 1), noise(n_members, 1, seed=1).exp())).expand((1001,))
+        quantiles = mixture.icdf(torch.tensor([[0.3], [0.5], [0.5]]))
+        assert (quantiles[0] == quantiles[0, 0]).all()
+        assert (quantiles[1:] == quantiles[1, 0]).all()
+
     def test_rows_do_not_depend_on_their_number(self):
         mixture, levels = Mixture(normals(20_000), WEIGHTS), torch.tensor([[0.05], [0.95]])
         torch.testing.assert_close(

@@ -12,6 +12,7 @@ from torch.distributions import Distribution, Independent, Normal
 
 _MAX_ITERATIONS = 1000
 _FEW_ROWS = 256  # not worth leaving out of a computation
+_VECTOR = 64  # numbers in the longest loop of vector instructions
 
 
 def marginal(distribution: Distribution) -> Distribution:
@@ -60,11 +61,16 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
     return rebuilt(distribution, lambda parameter: parameter[index])
 
 
+def padded(rows: Tensor) -> Tensor:
+    """The first row repeated until vector instructions leave no rest: sums of the rest would round equal rows differently."""
+    return torch.cat([rows, rows[:1].expand(-len(rows) % _VECTOR)])
+
+
 def mixture_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
     r"""The solution of $\sum_m w_m F_m(x) = q$ in every row, differentiable in the parameters of the components.
 
     Shape:
-        components `[member, row]`, weights `[member]`, all above 0, levels `[row]` → `[row]`.
+        components `[member, row]`, weights `[member]`, all above 0, levels `[row]`, `padded` → `[row]`.
     """
     with torch.no_grad():
         solution = _solved(components, weights, levels)
@@ -79,7 +85,7 @@ def _solved(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor
     quantiles = exact_icdf(components, levels)
     low, high = quantiles.amin(0), quantiles.amax(0)
     low, high = torch.where(levels >= 1, high, low), torch.where(levels <= 0, low, high)
-    solution = (weights @ quantiles).clamp(low, high)
+    solution = _weighted_sum(weights, quantiles).clamp(low, high)
     # Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits.
     side = torch.where(levels > 0.5, -1.0, 1.0).to(low)
     wanted = torch.special.ndtri(torch.minimum(levels, 1 - levels))
@@ -95,7 +101,7 @@ def _solved(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor
             break
         if n_done > max(_FEW_ROWS, len(rows) // 8):
             solution[rows] = state[0]
-            left = (~done).nonzero()[:, 0]
+            left = padded((~done).nonzero()[:, 0])
             rows, components, state = rows[left], indexed(components, (slice(None), left)), state[:, left]
         state, done = _narrowed(components, weights, state)
     solution[rows] = state[0]
@@ -140,14 +146,19 @@ def _tail_and_derivatives(
     if isinstance(components, Normal):
         z = (point - components.loc) / components.scale
         tails, densities = normal_cdf(z * side), torch.exp(z.square() * -0.5) / components.scale
-        density = weights @ densities
-        bend = weights @ (densities * z / components.scale) / -density
+        density = _weighted_sum(weights, densities)
+        bend = _weighted_sum(weights, densities * z / components.scale) / -density
     else:
         below = components.cdf(point)
         tails = torch.where(side > 0, below, 1 - below)
-        density = weights @ components.log_prob(point).exp() * math.sqrt(2 * math.pi)
+        density = _weighted_sum(weights, components.log_prob(point).exp()) * math.sqrt(2 * math.pi)
         bend = torch.zeros_like(point)
-    return (tails * weights[:, None]).sum(0), density, bend
+    return _weighted_sum(weights, tails), density, bend
+
+
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Over members."""
+    return (values * weights[:, None]).sum(0)
 
 
 def _middle(low: Tensor, high: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Normal
 from torch.distributions.constraints import Constraint
 
-from deep_ensembles._distributions import exact_cdf, indexed, marginal, mixture_quantiles, parameters_of, rebuilt
+from deep_ensembles._distributions import exact_cdf, indexed, marginal, mixture_quantiles, padded, parameters_of, rebuilt
 
 # Knots, in standard deviations of a component, between which densities are integrated piece by piece.
 _KNOTS = (-40.0, -15.0, -8.5, -6.0, -4.5, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.5, 6.0, 8.5, 15.0, 40.0)
@@ -129,9 +129,9 @@ class Mixture(Distribution):
         single, weights = marginal(self.components), self.weights[counted]
         flat = rebuilt(single, lambda parameter: parameter[counted].reshape(len(weights), -1))
         solve = mixture_quantiles if bool(flat.variance.any()) else _step_quantiles
-        chunks = zip(places.reshape(-1).split(_QUANTILE_ROWS), levels.reshape(-1).split(_QUANTILE_ROWS), strict=True)
+        chunks = zip(*(padded(values.reshape(-1)).split(_QUANTILE_ROWS) for values in (places, levels)), strict=True)
         parts = [solve(indexed(flat, (slice(None), rows)), weights, part) for rows, part in chunks]
-        return torch.cat(parts).reshape(levels.shape)
+        return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Pick a member for each draw, then draw from it."""
