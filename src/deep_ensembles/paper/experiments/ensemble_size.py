@@ -19,6 +19,8 @@ Settings: TypeAlias = dict[str, dict[str, Any]]  # scale -> settings of cells, s
 Sizes: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # method -> the scores of 1, 2, … members
 Paper: TypeAlias = Mapping[str, Sequence[float]]  # metric -> the paper's numbers for 1, 2, … members
 
+# One network per cell; pictures of a folder such as ILSVRC-2012's at the size Inception was made for.
+_INCEPTION = {"members": 10, "members_per_cell": 1, "epochs": 60, "learning_rate": 0.002, "width": 1.0, "image_size": 299}
 # With `members_per_cell`, an ensemble is spread over several cells, for a cluster.
 SETTINGS: dict[str, Settings] = {
     "mnist": {
@@ -34,15 +36,7 @@ SETTINGS: dict[str, Settings] = {
     "tiny-imagenet": {
         "smoke": {"members": 2, "epochs": 1, "rows": 120, "learning_rate": 0.002, "width": 0.0625},
         "laptop": {"members": 10, "members_per_cell": 5, "epochs": 4, "learning_rate": 0.002, "width": 0.0625},
-        # One network per cell; pictures of a folder such as ILSVRC-2012's at the size Inception was made for.
-        "paper": {
-            "members": 10,
-            "members_per_cell": 1,
-            "epochs": 60,
-            "learning_rate": 0.002,
-            "width": 1.0,
-            "image_size": 299,
-        },
+        "paper": _INCEPTION,
     },
 }
 # Two cores would train the convolutional networks for a day at the settings above.
@@ -127,16 +121,8 @@ def _number(metric: str, value: float) -> str:
 def _figure_row(title: str, sizes: Sizes, metrics: Sequence[str]) -> Row:
     panels, x_label = [], "number of networks" + " (MC-dropout: of samples)" * (DROPOUT in sizes)
     for metric in metrics:
-        lines = [
-            Line(
-                range(1, len(by_size) + 1),
-                [scores[metric] for scores in by_size],
-                method,
-                METHODS[method].role,
-                markers=True,
-            )
-            for method, by_size in sizes.items()
-        ]
+        values = {method: [scores[metric] for scores in by_size] for method, by_size in sizes.items()}
+        lines = [Line(range(1, len(y) + 1), y, name, METHODS[name].role, markers=True) for name, y in values.items()]
         panels.append(Panel(lines, TITLES[metric], x_label, legend=metric == metrics[0]))
     return Row(panels, title, 4.2)
 

@@ -165,10 +165,7 @@ def _histogram(values: Tensor, top: float, label: str, role: Role) -> Line:
 
 
 def _metrics(known: Mixture, unknown: Mixture, size: int) -> dict[str, float]:
-    values = {
-        "mean entropy, known": float(known.entropy().mean()),
-        "mean entropy, unknown": float(unknown.entropy().mean()),
-    }
+    values = {"mean entropy, known": float(known.entropy().mean()), "mean entropy, unknown": float(unknown.entropy().mean())}
     for name, score in SCORES.items():
         if size > 1 or name in OF_ONE_NETWORK:
             detection = metrics.ood_detection(score(known).numpy(), score(unknown).numpy())

@@ -38,15 +38,9 @@ WHERE = {"near": np.abs(GRID) <= 4, "far": np.abs(GRID) > 4}
 
 def cells(selection: Selection) -> list[Cell]:
     """One cell per way to train."""
-    settings = {
-        "version": __version__,
-        "seed": selection.seed,
-        "draws": DRAWS[selection.scale],
-        "epochs": EPOCHS,
-        "learning_rate": LEARNING_RATE,
-        "hidden_units": card("toy_cubic").hidden_units,
-    }
-    return [Cell(name, {**settings, "training": name}) for name in trainings(selection.methods)]
+    about = {"version": __version__, "seed": selection.seed, "draws": DRAWS[selection.scale]}
+    settings = {"epochs": EPOCHS, "learning_rate": LEARNING_RATE, "hidden_units": card("toy_cubic").hidden_units}
+    return [Cell(name, {**about, **settings, "training": name}) for name in trainings(selection.methods)]
 
 
 def run(cell: Cell, root: Path) -> Outcome:
