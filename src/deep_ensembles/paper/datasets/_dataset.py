@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from deep_ensembles._checks import require
 from deep_ensembles._pictures import DatasetError
 
-Rows: TypeAlias = NDArray[np.intp]
-Split: TypeAlias = tuple[Rows, Rows]
+Split: TypeAlias = tuple[NDArray[np.intp], NDArray[np.intp]]  # row numbers of the training and the test part
 
 
 @dataclass(frozen=True)

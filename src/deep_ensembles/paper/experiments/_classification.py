@@ -140,8 +140,8 @@ def _folder_classes(path: str) -> tuple[str, ...]:
     classes, tested = (ImageFolder(path, part).classes for part in ("train", "val"))
     unseen = [name for name in tested if name not in classes]
     if unseen:
-        must = "but none in 'train' to learn it from"
-        raise datasets.DatasetError(f"{path} has pictures of class {unseen[0]} in 'val', {must}")
+        problem = f"has pictures of class {unseen[0]} in 'val', but none in 'train' to learn it from"
+        raise datasets.DatasetError(f"{path} {problem}")
     if len(classes) < 2:
         raise datasets.DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
     return classes
