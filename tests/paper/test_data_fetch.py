@@ -85,7 +85,7 @@ def test_a_published_checksum_must_fit(server: Server, tmp_path: Path) -> None:
     content = server.files["data.txt"]
     right = Original(server.url("data.txt"), "data.txt", hashlib.sha256(content).hexdigest())
     with pytest.raises(DatasetError, match="does not have the published checksum 0000"):
-        download(replace(right, sha256="0" * 64), tmp_path, retries=0)
+        download(replace(right, checksum="0" * 64), tmp_path, retries=0)
     assert not (tmp_path / "data.txt").exists()
     (tmp_path / "data.txt").write_bytes(content[:100])
     assert download(right, tmp_path, retries=0).read_bytes() == content, "a damaged file is replaced"
@@ -116,7 +116,7 @@ def test_the_song_archive(server: Server, tmp_path: Path) -> None:
     server.files[songs.originals[0].file] = archive.read_bytes()
     with pytest.raises(DatasetError, match="does not have the published checksum 06f801af"):
         fetch(songs, tmp_path, retries=0)
-    trusted = replace(songs, originals=tuple(replace(each, sha256=None) for each in songs.originals))
+    trusted = replace(songs, originals=tuple(replace(each, checksum=None) for each in songs.originals))
     fetch(trusted, tmp_path, retries=0)
     dataset = uci(YEAR, tmp_path)
     assert dataset.inputs.dtype == np.float32

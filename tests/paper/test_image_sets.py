@@ -291,9 +291,11 @@ def test_tiny_imagenet(tmp_path: Path) -> None:
 
 
 def _served(known: Card, server: Any, md5: bool) -> Card:
-    sums = {name: hashlib.md5(content).hexdigest() for name, content in server.files.items()}
+    sums = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in server.files.items()}
     here = server.card(known, rows=30)
-    return replace(here, originals=tuple(replace(each, md5=sums[each.file] if md5 else each.md5) for each in here.originals))
+    return replace(
+        here, originals=tuple(replace(each, checksum=sums[each.file] if md5 else each.checksum) for each in here.originals)
+    )
 
 
 def test_fetching_images_by_their_md5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

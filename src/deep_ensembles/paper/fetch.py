@@ -55,27 +55,20 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
 
 def download(original: Original, folder: Path, retries: int = 2, bar: Any = False) -> Path:
     """One original in its folder, complete and with the checksum that is known of it, downloaded if need be."""
-    sums = _read_sums(folder / SUMS)
-    known = _published(original) or sums.get(original.file)
-    registry = pooch.create(
-        path=folder,
-        base_url="",
-        registry={original.file: known},
-        urls={original.file: original.url},
-        retry_if_failed=retries,
-    )
+    sums, file = _read_sums(folder / SUMS), original.file
+    known = original.checksum or sums.get(file)
+    registry = pooch.create(folder, "", registry={file: known}, urls={file: original.url}, retry_if_failed=retries)
     downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
     try:
         with _quiet_pooch():
-            path = Path(registry.fetch(original.file, downloader=downloader))
+            path = Path(registry.fetch(file, downloader=downloader))
     except ValueError as error:  # pooch's word for a checksum that does not fit
         raise DatasetError(_changed(original, folder)) from error
     except OSError as error:
-        raise DatasetError(
-            f"{original.url} could not be downloaded ({_reason(error)}); run the same command again to go on"
-        ) from error
+        cure = "run the same command again to go on"
+        raise DatasetError(f"{original.url} could not be downloaded ({_reason(error)}); {cure}") from error
     if known is None:
-        _write_sums(folder / SUMS, sums | {original.file: file_sum(path)})
+        _write_sums(folder / SUMS, sums | {file: file_sum(path)})
     return path
 
 
@@ -85,13 +78,9 @@ def _reason(error: OSError) -> str:
     return f"{response.status_code} {response.reason}" if response is not None else error.strerror or type(error).__name__
 
 
-def _published(original: Original) -> str | None:
-    return original.sha256 or (original.md5 and f"md5:{original.md5}")
-
-
 def _changed(original: Original, folder: Path) -> str:
-    if published := _published(original):
-        return f"{original.url} does not have the published checksum {published}; nothing was kept"
+    if original.checksum:
+        return f"{original.url} does not have the published checksum {original.checksum}; nothing was kept"
     cure = f"if that is right, delete {folder} and fetch again"
     return f"{original.url} is not the file that was downloaded before, going by {folder / SUMS}; {cure}"
 

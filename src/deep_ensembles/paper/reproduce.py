@@ -130,20 +130,14 @@ def _run_cell(name: str, root: Path, cell: Cell) -> None:
 
 
 def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
-    text = "\n".join([*(listing.text() for listing in summary.listings), _verdicts(summary.claims), _notes(summary.notes)])
+    notes = "".join(f"  · {note}\n" for note in summary.notes)
+    text = "\n".join([*(listing.text() for listing in summary.listings), _verdicts(summary.claims), notes])
     cells = [
         {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
         for record in records
     ]
-    whole = {
-        "experiment": root.name,
-        **asdict(selection),
-        "rows": summary.rows,
-        "differences": summary.differences,
-        "claims": [asdict(claim) for claim in summary.claims],
-        "notes": summary.notes,
-        "cells": cells,
-    }
+    results = {"rows": summary.rows, "differences": summary.differences, "claims": list(map(asdict, summary.claims))}
+    whole = {"experiment": root.name, **asdict(selection), **results, "notes": summary.notes, "cells": cells}
     files = {"summary.json": json.dumps(json_ready(whole), indent=1, ensure_ascii=False),
              "summary.csv": _csv(summary.rows), "summary.txt": text}  # fmt: skip
     if summary.differences:
@@ -173,7 +167,3 @@ def _verdicts(claims: Sequence[Claim]) -> str:
         lines.append(f"\n  {verdict}: {statement} ({same[0].source})")
         lines.extend(f"    {'✓' if claim.holds else '✗'} {claim.dataset:<{width}}  {claim.numbers}" for claim in same)
     return "\n".join(lines) + "\n" if claims else ""
-
-
-def _notes(notes: Sequence[str]) -> str:
-    return "".join(f"  · {note}\n" for note in notes)

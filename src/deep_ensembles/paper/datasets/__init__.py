@@ -6,7 +6,7 @@ from deep_ensembles._checks import require
 from deep_ensembles._pictures import DatasetError, class_groups
 from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, data_home
 from deep_ensembles.paper.datasets.images import IMAGE_CARDS, images
-from deep_ensembles.paper.datasets.toy_cubic import TOY_CARDS, toy_cubic
+from deep_ensembles.paper.datasets.toy_cubic import TOY_CARD, toy_cubic
 from deep_ensembles.paper.datasets.uci import UCI_CARDS, uci
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "load_dataset", "toy_cubic", "uci",
 ]  # fmt: skip
 
-_CARDS = {known.name: known for known in (*TOY_CARDS, *UCI_CARDS, *IMAGE_CARDS)}
+_CARDS = {known.name: known for known in (TOY_CARD, *UCI_CARDS, *IMAGE_CARDS)}
 
 
 def cards() -> tuple[Card, ...]:

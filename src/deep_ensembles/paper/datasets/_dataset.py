@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -15,8 +16,7 @@ from numpy.typing import NDArray
 from deep_ensembles._checks import require
 from deep_ensembles._pictures import DatasetError
 
-Rows: TypeAlias = NDArray[np.intp]
-Split: TypeAlias = tuple[Rows, Rows]
+Split: TypeAlias = tuple[NDArray[np.intp], NDArray[np.intp]]  # row numbers of the training and the test part
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,13 @@ class Original:
     Arguments:
         url: where it is.
         file: what to call it.
-        sha256, md5: its checksum where one is known; None where none is.
+        checksum: where one is known: a SHA-256, or another kind with its name in front, as in "md5:…".
         instead: a file that does as well: where a user has put it, nothing is downloaded.
     """
 
     url: str
     file: str
-    sha256: str | None = None
-    md5: str | None = None
+    checksum: str | None = None
     instead: str | None = None
 
 
@@ -182,6 +181,17 @@ def _check_images(name: str, images: NDArray, labels: NDArray, n_classes: int) -
         raise DatasetError(f"{name}: labels must be {len(images)} class numbers, got {labels.dtype} {labels.shape}")
     if labels.min() < 0 or labels.max() >= n_classes:
         raise DatasetError(f"{name}: labels must be from 0 to {n_classes - 1}, got {labels.min()} to {labels.max()}")
+
+
+@contextmanager
+def reading(file: Path | str, kind: str = "what its name promises", cure: str = "") -> Iterator[None]:
+    """Whatever a damaged file leads to becomes one kind of error that names it."""
+    try:
+        yield
+    except DatasetError:
+        raise
+    except Exception as error:  # decoders raise many kinds
+        raise DatasetError(f"{file} is damaged or not {kind} ({error}){cure}") from error
 
 
 def split_off(test: NDArray[np.integer], n_rows: int) -> Split:

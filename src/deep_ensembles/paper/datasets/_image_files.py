@@ -11,9 +11,6 @@ import re
 import tarfile
 import warnings
 import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +19,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._files import replacing, write_atomically
 from deep_ensembles._pictures import DatasetError, read_picture
-from deep_ensembles.paper.datasets._dataset import Card
+from deep_ensembles.paper.datasets._dataset import Card, reading
 
 Labelled = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
@@ -30,23 +27,11 @@ LETTERS = "ABCDEFGHIJ"
 IDX = ("-images-idx3-ubyte.gz", "-labels-idx1-ubyte.gz")
 NPY = ("-images.npy", "-labels.npy")
 PACKED = ("-images.npy.xz", "-labels.npy")
-_DAMAGE = (OSError, EOFError, ValueError, KeyError, lzma.LZMAError, zlib.error, tarfile.TarError)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Whatever a damaged file leads to becomes one kind of error that names it."""
-    try:
-        yield
-    except DatasetError:
-        raise
-    except _DAMAGE as error:
-        raise DatasetError(f"{path} is damaged or not what its name promises ({error})") from error
 
 
 def read_array(path: Path) -> NDArray[np.uint8]:
     """An array of a data home: `.gz` (idx), `.npy` or `.npy.xz`."""
-    with _naming(path):
+    with reading(path):
         if path.suffix == ".gz":
             return parse_idx(gzip.decompress(path.read_bytes()))
         with lzma.open(path) if path.suffix == ".xz" else open(path, "rb") as file:
@@ -78,7 +63,7 @@ def read_svhn(path: Path) -> Labelled:
     """`train_32x32.mat` or `test_32x32.mat`: `X` `[32, 32, 3, image]` and `y`, where 10 stands for the digit 0."""
     from scipy.io import loadmat
 
-    with _naming(path):
+    with reading(path):
         content = loadmat(path, variable_names=("X", "y"))
         images, labels = content["X"].transpose(3, 0, 1, 2), content["y"].reshape(-1) % 10
         return np.ascontiguousarray(images, np.uint8), labels.astype(np.uint8)
@@ -86,7 +71,7 @@ def read_svhn(path: Path) -> Labelled:
 
 def read_cifar(path: Path) -> tuple[Labelled, Labelled]:
     """(train, test) of `cifar-10-binary.tar.gz` or `cifar-10-python.tar.gz`; nothing is unpacked and nothing run."""
-    with _naming(path), tarfile.open(path) as archive:
+    with reading(path), tarfile.open(path) as archive:
         files = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
         ending = ".bin" if "test_batch.bin" in files else ""
         names = [f"data_batch_{number}{ending}" for number in range(1, 6)]
@@ -119,7 +104,7 @@ def _channels_last(planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
 def read_letters(path: Path) -> Labelled:
     """`notMNIST_small.tar.gz`: grey pictures in folders A to J, by letter, then name; broken ones are left out."""
     images, labels, broken = [], [], []
-    with _naming(path), tarfile.open(path) as archive:
+    with reading(path), tarfile.open(path) as archive:
         for member in sorted(archive.getmembers(), key=lambda member: member.name):
             if not (member.isfile() and re.search(r"(^|/)[A-J]/[^/.][^/]*\.png$", member.name)):
                 continue
@@ -158,27 +143,24 @@ def convert_svhn(card: Card, folder: Path, file: Path) -> None:
 def convert_cifar(card: Card, folder: Path, file: Path) -> None:
     """Batches into arrays."""
     (original,) = card.originals
-    given = [folder / name for name in (original.instead, original.file) if name and (folder / name).is_file()]
-    _write(card, file, *read_cifar(given[0] if given else folder / original.file))
+    instead = folder / (original.instead or "")
+    _write(card, file, *read_cifar(instead if instead.is_file() else folder / original.file))
 
 
 def convert_tiny_imagenet(card: Card, folder: Path, file: Path) -> None:
     """The same JPEG files, but those of the validation part in class folders too."""
-    path, count = folder / card.originals[0].file, 0
-    try:
-        with zipfile.ZipFile(path) as source, replacing(file) as raw, zipfile.ZipFile(raw, "w") as packed:
-            lines = source.read("tiny-imagenet-200/val/val_annotations.txt").decode().splitlines()
-            classes = dict(line.split("\t")[:2] for line in lines)
-            for name in source.namelist():
-                _, part, *inner = name.split("/")
-                if name.endswith(".JPEG") and part in ("train", "val"):
-                    folder_name = inner[0] if part == "train" else classes[inner[-1]]
-                    packed.writestr(f"{part}/{folder_name}/{inner[-1]}", source.read(name))
-                    count += 1
-            if count != card.rows:
-                raise DatasetError(f"{card.name}: expected {card.rows} pictures, got {count}")
-    except (OSError, zipfile.BadZipFile, KeyError, IndexError) as error:
-        raise DatasetError(f"{path} is damaged or not the published archive ({error})") from error
+    path = folder / card.originals[0].file
+    damage = reading(path, "the published archive")
+    with damage, zipfile.ZipFile(path) as source, replacing(file) as raw, zipfile.ZipFile(raw, "w") as packed:
+        lines = source.read("tiny-imagenet-200/val/val_annotations.txt").decode().splitlines()
+        classes = dict(line.split("\t")[:2] for line in lines)
+        for name in source.namelist():
+            _, part, *inner = name.split("/")
+            if name.endswith(".JPEG") and part in ("train", "val"):
+                folder_name = inner[0] if part == "train" else classes[inner[-1]]
+                packed.writestr(f"{part}/{folder_name}/{inner[-1]}", source.read(name))
+        if (count := len(packed.namelist())) != card.rows:
+            raise DatasetError(f"{card.name}: expected {card.rows} pictures, got {count}")
 
 
 def _write(card: Card, file: Path, train: Labelled, test: Labelled) -> None:
@@ -222,13 +204,11 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> type[Inert]:
         if (module, name) not in _ARRAYS:
-            raise DatasetError(f"it asks to run {module}.{name}; no array needs that, and it was not run")
+            raise pickle.UnpicklingError(f"it asks to run {module}.{name}; no array needs that, and it was not run")
         return Inert
 
 
 def read_inert(content: bytes, file: str) -> Any:
     """What was pickled, text as bytes and arrays as `Inert` objects whose `state` ends in their bytes."""
-    try:
+    with reading(file, "a batch of images"):
         return _Reader(io.BytesIO(content), encoding="bytes").load()
-    except Exception as error:
-        raise DatasetError(f"{file} is damaged or not a batch of images ({error})") from error

@@ -20,26 +20,6 @@ TINY = "tiny-imagenet"
 DIGITS = tuple("0123456789")
 CLOTHES = ("t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 THINGS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-CLOUD = "https://ossci-datasets.s3.amazonaws.com/mnist"
-ZALANDO = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion"
-GOOGLE = "https://commondatastorage.googleapis.com/books1000"
-STANFORD = "https://ufldl.stanford.edu/housenumbers"
-TORONTO = "https://www.cs.toronto.edu/~kriz"
-# As published; notMNIST has none.
-MD5 = {
-    f"{CLOUD}/train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-    f"{CLOUD}/train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-    f"{CLOUD}/t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-    f"{CLOUD}/t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-    f"{ZALANDO}/train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-    f"{ZALANDO}/train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-    f"{ZALANDO}/t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-    f"{ZALANDO}/t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-    f"{STANFORD}/train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
-    f"{STANFORD}/test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
-    f"{TORONTO}/cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
-    "https://cs231n.stanford.edu/tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de",
-}
 
 
 @dataclass(frozen=True)
@@ -53,6 +33,7 @@ class _Set:
     convert: Callable[[Card, Path, Path], None]
     last: str  # the file that is written last
     licence: str = "none stated"
+    md5: tuple[str, ...] = ()  # of those files, as published; notMNIST has none
     instead: str | None = None
 
 
@@ -60,25 +41,37 @@ _FOUR = tuple(f"{stem}{ending}" for stem in ("train", "t10k") for ending in IDX)
 _MNIST: tuple[Part, Part] = ((60_000, ("train",)), (10_000, ("t10k",)))
 _ZIPS = ("tiny-imagenet", "tiny-imagenet-subset")
 SETS = {
-    "mnist": _Set("handwritten digits", (28, 28), DIGITS, _MNIST, CLOUD, _FOUR, converters.keep, _FOUR[1]),
-    "fashion-mnist": _Set("clothing", (28, 28), CLOTHES, _MNIST, ZALANDO, _FOUR, converters.keep, _FOUR[1], "MIT"),
+    "mnist": _Set(
+        "handwritten digits", (28, 28), DIGITS, _MNIST, "https://ossci-datasets.s3.amazonaws.com/mnist", _FOUR,
+        converters.keep, _FOUR[1], md5=("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
+                                        "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
+    ),
+    "fashion-mnist": _Set(
+        "clothing", (28, 28), CLOTHES, _MNIST,
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion", _FOUR,
+        converters.keep, _FOUR[1], "MIT", ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
+                                           "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
+    ),
     "notmnist": _Set(
         "letters in many fonts (notMNIST_small)", (28, 28), tuple(LETTERS), ((0, ()), (18_724, ("small", "t10k"))),
-        GOOGLE, ("notMNIST_small.tar.gz",), converters.convert_letters, f"small{IDX[1]}",
+        "https://commondatastorage.googleapis.com/books1000", ("notMNIST_small.tar.gz",),
+        converters.convert_letters, f"small{IDX[1]}",
     ),
     "svhn": _Set(
         "street view house numbers, cropped digits", (32, 32, 3), DIGITS,
-        ((73_257, ("train", "train-first20000")), (26_032, ("test",))), STANFORD, ("train_32x32.mat", "test_32x32.mat"),
-        converters.convert_svhn, f"train{NPY[1]}", "non-commercial use only",
+        ((73_257, ("train", "train-first20000")), (26_032, ("test",))), "https://ufldl.stanford.edu/housenumbers",
+        ("train_32x32.mat", "test_32x32.mat"), converters.convert_svhn, f"train{NPY[1]}", "non-commercial use only",
+        ("e26dedcc434d2e4c54c9b2d4a06d8373", "eb5a983be6a315427106f1b164d9cef3"),
     ),
     "cifar10": _Set(
-        "small photographs", (32, 32, 3), THINGS, ((50_000, ("train",)), (10_000, ("test",))), TORONTO,
-        ("cifar-10-binary.tar.gz",), converters.convert_cifar, f"train{NPY[1]}", instead="cifar-10-python.tar.gz",
+        "small photographs", (32, 32, 3), THINGS, ((50_000, ("train",)), (10_000, ("test",))),
+        "https://www.cs.toronto.edu/~kriz", ("cifar-10-binary.tar.gz",), converters.convert_cifar, f"train{NPY[1]}",
+        md5=("c32a1d4ab5d03f1284b67883e8d87530",), instead="cifar-10-python.tar.gz",
     ),
     TINY: _Set(
         "photographs of ImageNet, 200 classes", (64, 64, 3), (), ((100_000, _ZIPS), (10_000, _ZIPS)),
         "https://cs231n.stanford.edu", ("tiny-imagenet-200.zip",), converters.convert_tiny_imagenet, "tiny-imagenet.zip",
-        "ImageNet's: non-commercial research",
+        "ImageNet's: non-commercial research", ("90528d7ca1a48142e341f4ef8d21d0de",),
     ),
 }  # fmt: skip
 
@@ -136,8 +129,8 @@ def _read(folder: Path, known: _Set, number: int) -> tuple[Any, Any, tuple[str, 
 
 def _card(name: str) -> Card:
     known = SETS[name]
-    urls = [f"{known.address}/{file}" for file in known.files]
-    originals = [Original(url, url.rpartition("/")[2], md5=MD5.get(url), instead=known.instead) for url in urls]
+    sums = {file: f"md5:{md5}" for file, md5 in zip(known.files, known.md5, strict=False)}
+    originals = [Original(f"{known.address}/{file}", file, sums.get(file), known.instead) for file in known.files]
     endings = (".zip",) if name == TINY else (IDX[0], NPY[0], PACKED[0])
     stems = dict.fromkeys(stem for _, part in known.parts for stem in part)
     return Card(

@@ -5,11 +5,6 @@ import numpy as np
 from deep_ensembles._checks import check_integer
 from deep_ensembles.paper.datasets._dataset import Card, Dataset
 
-NAME = "toy_cubic"
-DESCRIPTION = "20 points of y = x³ + noise, x in [-4, 4]"
-ORIGIN = "Hernández-Lobato & Adams (2015), made on the spot"
-LICENCE = "none needed"
-
 
 def toy_cubic(random_state: int = 0, n_rows: int = 20) -> Dataset:
     r"""Points of a cubic with noise.
@@ -39,12 +34,12 @@ def toy_cubic(random_state: int = 0, n_rows: int = 20) -> Dataset:
     inputs = generator.uniform(-4, 4, size=(n_rows, 1))
     targets = inputs[:, 0] ** 3 + generator.normal(0, 3, size=n_rows)
     split = (np.arange(n_rows), np.arange(0))
-    return Dataset(NAME, inputs, targets, (split,), DESCRIPTION, ORIGIN, LICENCE, ("x",))
+    about = (TOY_CARD.description, TOY_CARD.origin, TOY_CARD.licence)
+    return Dataset(TOY_CARD.name, inputs, targets, (split,), *about, ("x",))
 
 
-TOY_CARDS = (
-    Card(
-        *(NAME, 20, 1, 1, lambda home: toy_cubic(), DESCRIPTION, ORIGIN, LICENCE),
-        hidden_units=100,  # the paper names none; this is Hernández-Lobato & Adams's
-    ),
+TOY_CARD = Card(
+    *("toy_cubic", 20, 1, 1, lambda home: toy_cubic(), "20 points of y = x³ + noise, x in [-4, 4]"),
+    *("Hernández-Lobato & Adams (2015), made on the spot", "none needed"),
+    hidden_units=100,  # the paper names none; this is Hernández-Lobato & Adams's
 )

@@ -2,7 +2,6 @@
 
 import os
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from deep_ensembles._checks import require
 from deep_ensembles._files import replacing
 from deep_ensembles._pictures import DatasetError
-from deep_ensembles.paper.datasets._dataset import Card, Dataset, Original, data_home, split_off
+from deep_ensembles.paper.datasets._dataset import Card, Dataset, Original, data_home, reading, split_off
 
 # Git names content by its hash, so the files of a commit cannot change.
 COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"
@@ -134,21 +133,18 @@ def read_song_archive(archive: Path, rows: int, features: int, test_rows: int) -
     memory holds little more than the table.
     """
     inputs, targets = np.empty((rows, features), np.float32), np.empty(rows, np.float32)
-    done = 0
-    try:
-        with zipfile.ZipFile(archive) as packed, packed.open("YearPredictionMSD.txt") as lines:
-            while block := list(islice(lines, _LINES_AT_ONCE)):
-                where = f"{archive.name}, after row {done}"
-                values = _parsed(block, where, dtype=np.float32, delimiter=",", ndmin=2)
-                if values.shape[1] != features + 1:
-                    raise DatasetError(f"{where}: {values.shape[1]} columns, expected {features + 1}")
-                if done + len(values) > rows:
-                    raise DatasetError(f"{archive.name}: more than the expected {rows} rows")
-                targets[done : done + len(values)] = values[:, 0]
-                inputs[done : done + len(values)] = values[:, 1:]
-                done += len(values)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
-        raise DatasetError(f"{archive.name} is damaged or not the published archive ({error})") from error
+    done, damage = 0, reading(archive.name, "the published archive")
+    with damage, zipfile.ZipFile(archive) as packed, packed.open("YearPredictionMSD.txt") as lines:
+        while block := list(islice(lines, _LINES_AT_ONCE)):
+            where = f"{archive.name}, after row {done}"
+            values = _parsed(block, where, dtype=np.float32, delimiter=",", ndmin=2)
+            if values.shape[1] != features + 1:
+                raise DatasetError(f"{where}: {values.shape[1]} columns, expected {features + 1}")
+            if done + len(values) > rows:
+                raise DatasetError(f"{archive.name}: more than the expected {rows} rows")
+            targets[done : done + len(values)] = values[:, 0]
+            inputs[done : done + len(values)] = values[:, 1:]
+            done += len(values)
     if done != rows:
         raise DatasetError(f"{archive.name}: {done} rows, expected {rows}")
     return Dataset(archive.stem, inputs, targets, [split_off(np.arange(rows - test_rows, rows), rows)])
@@ -164,14 +160,11 @@ def write_table(path: Path, table: Dataset) -> None:
 
 def read_table(path: Path, dtype: str, description: str = "", origin: str = "", licence: str = "") -> Dataset:
     """Read the file of a data home, which has the set's name, numbers as `dtype`."""
-    try:
-        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-            inputs, targets = (file[name].astype(dtype, copy=False) for name in ("X", "y"))
-            n_splits = sum(name.startswith("test_index_") for name in file.files)
-            tests = [file[f"test_index_{split}"] for split in range(n_splits)]
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, ValueError) as error:
-        cure = "delete it and fetch it again"
-        raise DatasetError(f"{path} is damaged or not a table of a data home ({error}); {cure}") from error
+    damage = reading(path, "a table of a data home", "; delete it and fetch it again")
+    with damage, open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+        inputs, targets = (file[name].astype(dtype, copy=False) for name in ("X", "y"))
+        n_splits = sum(name.startswith("test_index_") for name in file.files)
+        tests = [file[f"test_index_{split}"] for split in range(n_splits)]
     splits = [split_off(test, len(targets)) for test in tests]
     return Dataset(path.stem, inputs, targets, splits, description, origin, licence)
 

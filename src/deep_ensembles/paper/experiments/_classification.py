@@ -65,19 +65,9 @@ def image_cell(dataset: str, network: str, method: str, seed: int, **settings: A
         settings: `members`, `epochs`, `learning_rate`; `rows` to train on no more than so many images; `classes` to train on
             some; `width` of the network; `image_size` to bring the pictures of a folder to.
     """
-    config = {
-        "version": __version__,
-        "dataset": dataset,
-        "data": folder_sum(Path(dataset)) if is_folder(dataset) else set_sums(dataset),
-        "network": network,
-        "method": method,
-        "batch_size": BATCH_SIZE,
-        "seed": seed,
-        "rows": None,
-        "classes": None,
-        "width": None,
-        **settings,
-    }
+    data = folder_sum(Path(dataset)) if is_folder(dataset) else set_sums(dataset)
+    about = {"version": __version__, "dataset": dataset, "data": data, "network": network, "method": method, "seed": seed}
+    config = {**about, "batch_size": BATCH_SIZE, "rows": None, "classes": None, "width": None, **settings}
     part = "" if config["classes"] is None else f"-{len(config['classes'])}-classes"
     name = f"{Path(dataset).stem}-{network.replace(':', '.')}-{METHODS[method].short}{part}"
     return Cell(name, config, METHODS[method].cost)
@@ -85,10 +75,8 @@ def image_cell(dataset: str, network: str, method: str, seed: int, **settings: A
 
 def is_folder(dataset: str) -> bool:
     """Whether this is a folder or zip of pictures; the name of a data set is not, even where a folder is called so."""
-    path = Path(dataset)
-    return dataset not in {card.name for card in datasets.cards()} and (
-        path.is_dir() or (path.suffix == ".zip" and path.is_file())
-    )
+    path, names = Path(dataset), {card.name for card in datasets.cards()}
+    return dataset not in names and (path.is_dir() or (path.suffix == ".zip" and path.is_file()))
 
 
 def set_sums(dataset: str) -> dict[str, str]:
@@ -152,9 +140,8 @@ def _folder_classes(path: str) -> tuple[str, ...]:
     classes, tested = (ImageFolder(path, part).classes for part in ("train", "val"))
     unseen = [name for name in tested if name not in classes]
     if unseen:
-        raise datasets.DatasetError(
-            f"{path} has pictures of class {unseen[0]} in 'val', but none in 'train' to learn it from"
-        )
+        problem = f"has pictures of class {unseen[0]} in 'val', but none in 'train' to learn it from"
+        raise datasets.DatasetError(f"{path} {problem}")
     if len(classes) < 2:
         raise datasets.DatasetError(f"{path} must have at least two classes to tell apart, got {', '.join(classes)}")
     return classes
@@ -176,22 +163,13 @@ def _train(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
     """The ensemble, and how many seconds its training took; the training images do not stay in memory."""
     train, method = pictures(config, "train"), METHODS[config["method"]]
     streamed = isinstance(train.inputs, ImageFolder)
+    targets, readers = (None, READERS) if streamed else (torch.from_numpy(train.labels), 0)
+    settings: dict[str, Any] = {name: config[name] for name in ("batch_size", "learning_rate")}
+    settings |= {"n_members": 1 if method.dropout else config["members"], "max_epochs": config["epochs"]}
+    settings |= {"schedule": Cosine(), "perturbation": method.perturbation, "standardize_inputs": False}
+    settings |= {"random_state": config["seed"], "checkpoint": Checkpoint(path / CHECKPOINT), "num_workers": readers}
     start = time.perf_counter()
-    ensemble = fit_ensemble(
-        _factory(config, train.shape, train.n_classes),
-        train.inputs,
-        None if streamed else torch.from_numpy(train.labels),
-        n_members=1 if method.dropout else config["members"],
-        perturbation=method.perturbation,
-        random_state=config["seed"],
-        max_epochs=config["epochs"],
-        batch_size=config["batch_size"],
-        learning_rate=config["learning_rate"],
-        schedule=Cosine(),
-        standardize_inputs=False,
-        checkpoint=Checkpoint(path / CHECKPOINT),
-        num_workers=READERS if streamed else 0,
-    )
+    ensemble = fit_ensemble(_factory(config, train.shape, train.n_classes), train.inputs, targets, **settings)
     return ensemble, time.perf_counter() - start
 
 
@@ -247,15 +225,10 @@ def mixture_of(probabilities: np.ndarray, members: int) -> Mixture:
 
 def scores_by_size(probabilities: np.ndarray, labels: np.ndarray) -> list[dict[str, float]]:
     """Of the first 1, 2, … members: error, top-5 error, NLL and Brier score (÷ K)."""
-    target = torch.from_numpy(labels)
-    mixtures = (mixture_of(probabilities, members) for members in range(1, len(probabilities) + 1))
-    return [
-        {
-            "members": members,
-            "error": 1 - metrics.accuracy(mixture, target),
-            "top_5_error": metrics.top_k_error(mixture, target, min(5, probabilities.shape[-1])),
-            "nll": metrics.negative_log_likelihood(mixture, target),
-            "brier": metrics.brier_score(mixture, target),
-        }
-        for members, mixture in enumerate(mixtures, start=1)
-    ]
+    target, top, scores = torch.from_numpy(labels), min(5, probabilities.shape[-1]), []
+    for members in range(1, len(probabilities) + 1):
+        mixture = mixture_of(probabilities, members)
+        errors = {"error": 1 - metrics.accuracy(mixture, target), "top_5_error": metrics.top_k_error(mixture, target, top)}
+        nll, brier = metrics.negative_log_likelihood(mixture, target), metrics.brier_score(mixture, target)
+        scores.append({"members": members, **errors, "nll": nll, "brier": brier})
+    return scores

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -82,16 +82,6 @@ class Outcome:
     arrays: dict[str, np.ndarray]
 
 
-class Run(Protocol):
-    """Does the work of a cell.
-
-    Everything the result depends on is in the cell's config. `root` is the folder of the experiment's cells: a model may
-    be kept in the cell's folder there, and folders of other experiments are beside it.
-    """
-
-    def __call__(self, cell: Cell, root: Path, /) -> Outcome: ...
-
-
 @dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper.
@@ -103,7 +93,9 @@ class Experiment:
         datasets: those it can run on.
         methods: those it compares.
         cells: the pieces of work for a selection.
-        run: does the work of one cell.
+        run: does the work of one cell; everything the result depends on is in the cell's config. It is given the folder of
+            the experiment's cells, too: a model may be kept in the cell's folder there, and folders of other experiments
+            are beside it.
         summarise: finished cells → numbers beside the paper's, verdicts, figures.
         networks: those it can train, where there are several.
         only_at_paper_scale: data sets and networks that smaller scales leave out unless the user names them.
@@ -119,7 +111,7 @@ class Experiment:
     datasets: tuple[str, ...]
     methods: tuple[str, ...]
     cells: Callable[[Selection], list[Cell]]
-    run: Run
+    run: Callable[[Cell, Path], Outcome]
     summarise: Callable[[Sequence[Record], Selection], Summary]
     networks: tuple[str, ...] = ()
     only_at_paper_scale: tuple[str, ...] = ()

@@ -48,20 +48,11 @@ def regression_cell(dataset: str, training: str, seed: int, **settings: Any) -> 
         settings: `epochs`; `splits` to take only the first so many; `rows` to train on no more than so many of each.
     """
     card = datasets.card(dataset)
-    config = {
-        "version": __version__,
-        "dataset": dataset,
-        "data": None if card.file is None else file_sum(datasets.data_home() / card.file),
-        "training": training,
-        "methods": {name: method.members for name, method in METHODS.items() if method.training == training},
-        "hidden_units": card.hidden_units,
-        "batch_size": BATCH_SIZE,
-        "seed": seed,
-        "epochs": EPOCHS,
-        "splits": card.splits,
-        "rows": None,
-        **settings,
-    }
+    data = None if card.file is None else file_sum(datasets.data_home() / card.file)
+    methods = {name: method.members for name, method in METHODS.items() if method.training == training}
+    about = {"version": __version__, "dataset": dataset, "data": data, "training": training, "methods": methods}
+    sizes = {"hidden_units": card.hidden_units, "batch_size": BATCH_SIZE, "epochs": EPOCHS, "splits": card.splits}
+    config = {**about, "seed": seed, **sizes, "rows": None, **settings}
     if TRAININGS[training].train is _with_best_rate:
         config["rates"] = {"candidates": list(RATES), "held_out": HELD_OUT, "members": CHOOSING_MEMBERS}
     # PBP's time hardly depends on the number of splits: it has them all take a step at once, on one example each.
@@ -79,9 +70,8 @@ def run_regression(cell: Cell, root: Path) -> Outcome:
     seconds = time.perf_counter() - start
     rows = np.concatenate([test for _, test in splits])
     arrays = {**component_arrays(predictions), "row": rows, "target": dataset.targets[rows]}
-    methods = {
-        name: {"scores": scores_of_splits(arrays, members), "chosen": choice} for name, members in config["methods"].items()
-    }
+    scores = {name: scores_of_splits(arrays, members) for name, members in config["methods"].items()}
+    methods = {name: {"scores": of_method, "chosen": choice} for name, of_method in scores.items()}
     share = float(np.mean([len(test) / len(train) for train, test in splits]))
     return Outcome({"methods": methods, "training_seconds": seconds, "test_share": share}, arrays)
 
@@ -121,19 +111,10 @@ def _as_written(dataset: datasets.Dataset, splits: Any, config: Mapping[str, Any
 
 
 def _dropout(dataset: datasets.Dataset, splits: Any, config: Mapping[str, Any]) -> tuple[list[Mixture], Any]:
-    models = fit_dropout(
-        dataset.inputs,
-        dataset.targets,
-        [train for train, _ in splits],
-        rates=DROPOUT_RATES,
-        hidden_sizes=(config["hidden_units"],),
-        n_samples=max(config["methods"].values()),
-        validation_fraction=HELD_OUT,
-        random_state=config["seed"],
-        max_epochs=config["epochs"],
-        batch_size=config["batch_size"],
-        **RATES["0.01, decayed"],
-    )
+    shape = {"hidden_sizes": (config["hidden_units"],), "n_samples": max(config["methods"].values()), "rates": DROPOUT_RATES}
+    run = {"random_state": config["seed"], "max_epochs": config["epochs"], "batch_size": config["batch_size"]}
+    how = {**shape, **run, **RATES["0.01, decayed"], "validation_fraction": HELD_OUT}
+    models = fit_dropout(dataset.inputs, dataset.targets, [train for train, _ in splits], **how)
     predictions = [model(dataset.inputs[test]) for model, (_, test) in zip(models, splits, strict=True)]
     return predictions, [{"rate": model.rate, "deviation": model.deviation} for model in models]
 

@@ -1,7 +1,6 @@
 """Figures 2 and 4: error, NLL and Brier score against the number of networks, on MNIST, SVHN and (Tiny-)ImageNet."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any, TypeAlias
@@ -11,7 +10,7 @@ import numpy as np
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.experiments import _classification
 from deep_ensembles.paper.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, METHODS, RANDOM
-from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Scale, Selection, Summary
 from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
 
@@ -19,6 +18,8 @@ Settings: TypeAlias = dict[str, dict[str, Any]]  # scale -> settings of cells, s
 Sizes: TypeAlias = Mapping[str, Sequence[Mapping[str, Any]]]  # method -> the scores of 1, 2, … members
 Paper: TypeAlias = Mapping[str, Sequence[float]]  # metric -> the paper's numbers for 1, 2, … members
 
+# One network per cell; pictures of a folder such as ILSVRC-2012's at the size Inception was made for.
+_FULL_SIZE = {"members": 10, "members_per_cell": 1, "epochs": 60, "learning_rate": 0.002, "width": 1.0, "image_size": 299}
 # With `members_per_cell`, an ensemble is spread over several cells, for a cluster.
 SETTINGS: dict[str, Settings] = {
     "mnist": {
@@ -34,15 +35,7 @@ SETTINGS: dict[str, Settings] = {
     "tiny-imagenet": {
         "smoke": {"members": 2, "epochs": 1, "rows": 120, "learning_rate": 0.002, "width": 0.0625},
         "laptop": {"members": 10, "members_per_cell": 5, "epochs": 4, "learning_rate": 0.002, "width": 0.0625},
-        # One network per cell; pictures of a folder such as ILSVRC-2012's at the size Inception was made for.
-        "paper": {
-            "members": 10,
-            "members_per_cell": 1,
-            "epochs": 60,
-            "learning_rate": 0.002,
-            "width": 1.0,
-            "image_size": 299,
-        },
+        "paper": _FULL_SIZE,
     },
 }
 # Two cores would train the convolutional networks for a day at the settings above.
@@ -127,16 +120,8 @@ def _number(metric: str, value: float) -> str:
 def _figure_row(title: str, sizes: Sizes, metrics: Sequence[str]) -> Row:
     panels, x_label = [], "number of networks" + " (MC-dropout: of samples)" * (DROPOUT in sizes)
     for metric in metrics:
-        lines = [
-            Line(
-                range(1, len(by_size) + 1),
-                [scores[metric] for scores in by_size],
-                method,
-                METHODS[method].role,
-                markers=True,
-            )
-            for method, by_size in sizes.items()
-        ]
+        values = {method: [scores[metric] for scores in by_size] for method, by_size in sizes.items()}
+        lines = [Line(range(1, len(y) + 1), y, name, METHODS[name].role, markers=True) for name, y in values.items()]
         panels.append(Panel(lines, TITLES[metric], x_label, legend=metric == metrics[0]))
     return Row(panels, title, 4.2)
 
@@ -164,37 +149,33 @@ def _order(dataset: str, metric: str, better: str, worse: str, sizes: Sizes) -> 
     return Claim(statement, "section 3.4", dataset, wins == len(pairs), f"at {wins} of {len(pairs)} sizes; {last}")
 
 
-SVHN = Experiment(
-    name="svhn_ensemble_size",
-    makes="Figure 2 (b): SVHN against ensemble size, VGG-style network",
-    takes={"smoke": "a minute", "laptop": "30 minutes", "paper": "days without a GPU"},
-    datasets=("svhn",),
-    methods=tuple(METHODS),
-    networks=("vgg",),
-    cells=partial(ensemble_cells, SETTINGS["svhn"]),
-    run=_classification.train_images,
-    summarise=partial(summarise_sizes, "svhn_ensemble_size"),
-    takes_folders=True,
-)
-MNIST = replace(
-    SVHN,
-    name="mnist_ensemble_size",
+def _experiment(
+    name: str, dataset: str, networks: tuple[str, ...], makes: str, takes: Mapping[Scale, str], **listed: Any
+) -> Experiment:
+    """Every ensemble size on a data set, or on a folder in its place; scales below the paper's use the first network only.
+
+    Arguments:
+        listed: of `summarise_sizes`; where the paper prints numbers, they are of plain ensembles.
+    """
+    work = (partial(ensemble_cells, SETTINGS[dataset]), _classification.train_images)
+    methods, summarise = (ENSEMBLE,) if "paper" in listed else tuple(METHODS), partial(summarise_sizes, name, **listed)
+    return Experiment(name, makes, takes, (dataset,), methods, *work, summarise, networks, networks[1:], takes_folders=True)
+
+
+MNIST = _experiment(
+    *("mnist_ensemble_size", "mnist", ("mlp-3", "mlp-2", "convnet")),
     makes="Figure 2 (a): MNIST against ensemble size, 3-layer MLP; appendix: 2-layer MLP, convnet",
     takes={"smoke": "seconds", "laptop": "20 minutes a network", "paper": "hours"},
-    datasets=("mnist",),
-    networks=("mlp-3", "mlp-2", "convnet"),
-    cells=partial(ensemble_cells, SETTINGS["mnist"]),
-    summarise=partial(summarise_sizes, "mnist_ensemble_size"),
-    only_at_paper_scale=("mlp-2", "convnet"),
 )
-TINY_IMAGENET = replace(
-    SVHN,
-    name="imagenet_ensemble_size",
+SVHN = _experiment(
+    *("svhn_ensemble_size", "svhn", ("vgg",)),
+    makes="Figure 2 (b): SVHN against ensemble size, VGG-style network",
+    takes={"smoke": "a minute", "laptop": "30 minutes", "paper": "days without a GPU"},
+)
+TINY_IMAGENET = _experiment(
+    *("imagenet_ensemble_size", "tiny-imagenet", ("inception",)),
     makes="Figure 4 (a table): ImageNet against ensemble size, Inception; here on Tiny-ImageNet at 64 pixels",
     takes={"smoke": "a minute", "laptop": "15 minutes", "paper": "days without a GPU"},
-    datasets=("tiny-imagenet",),
-    methods=(ENSEMBLE,),
-    networks=("inception",),
-    cells=partial(ensemble_cells, SETTINGS["tiny-imagenet"]),
-    summarise=partial(summarise_sizes, "imagenet_ensemble_size", metrics=tuple(TITLES), paper=IMAGENET),
+    metrics=tuple(TITLES),
+    paper=IMAGENET,
 )

@@ -1,7 +1,6 @@
 """Figure "year" of the appendix: does a z % interval hold z %? Learned variance against the spread of MSE networks."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -21,8 +20,6 @@ LABELS = {"ML-5": "learned variance (ML-5)", "MSE-5": "empirical variance (MSE-5
 SMOKE = {"epochs": 2, "splits": 1, "rows": 500}
 # What the paper says in words of its right panel: the 80 % interval holds 20 %.
 PAPER_OBSERVED = {(PAPER, "MSE-5", 0.8): 0.2}
-
-Observed: TypeAlias = Mapping[tuple[str, str], np.ndarray]  # (data set, method) -> fractions [split, level]
 
 
 def cells(selection: Selection) -> list[Cell]:
@@ -70,7 +67,8 @@ def _observed(arrays: Mapping[str, np.ndarray], members: int) -> np.ndarray:
     return np.array([[metrics.interval_coverage(gaussian, truth, level) for level in LEVELS] for gaussian, truth in pairs])
 
 
-def _claims(observed: Observed) -> Iterator[Claim]:
+def _claims(observed: Mapping[tuple[str, str], np.ndarray]) -> Iterator[Claim]:
+    """From the fractions `[split, level]` of every data set and method."""
     for (dataset, method), splits in observed.items():
         fractions = splits.mean(0)
         gaps, at_80 = fractions - LEVELS, fractions[LEVELS.index(0.8)]

@@ -38,15 +38,9 @@ WHERE = {"near": np.abs(GRID) <= 4, "far": np.abs(GRID) > 4}
 
 def cells(selection: Selection) -> list[Cell]:
     """One cell per way to train."""
-    settings = {
-        "version": __version__,
-        "seed": selection.seed,
-        "draws": DRAWS[selection.scale],
-        "epochs": EPOCHS,
-        "learning_rate": LEARNING_RATE,
-        "hidden_units": card("toy_cubic").hidden_units,
-    }
-    return [Cell(name, {**settings, "training": name}) for name in trainings(selection.methods)]
+    about = {"version": __version__, "seed": selection.seed, "draws": DRAWS[selection.scale]}
+    settings = {"epochs": EPOCHS, "learning_rate": LEARNING_RATE, "hidden_units": card("toy_cubic").hidden_units}
+    return [Cell(name, {**about, **settings, "training": name}) for name in trainings(selection.methods)]
 
 
 def run(cell: Cell, root: Path) -> Outcome:
@@ -95,7 +89,12 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     lines = [[method, *(_number(metric, np.mean(scores[method][metric])) for metric in metrics)] for method in shown]
     note = f"Means over {DRAWS[selection.scale]} drawn data sets; near: |x| ≤ 4, far: 4 < |x| ≤ 6."
     listing = Listing("Toy regression: y = x³ + N(0, 3²), 20 points", columns, lines, note)
-    return Summary(rows, list(_claims(scores)), [listing], figures={"toy_regression": _figure(records, shown)})
+    arrays = {record.cell.config["training"]: record.arrays() for record in records}
+    panels = [_panel(method, arrays[METHODS[method].training]) for method in shown]
+    title = "A cubic seen through noise: mean ± 3 standard deviations"
+    description = "Four panels: data, truth, predicted mean and a band of three standard deviations for each method."
+    figures = {"toy_regression": Figure([Row(panels, height=4.2)], title, description=description)}
+    return Summary(rows, list(_claims(scores)), [listing], figures=figures)
 
 
 def _number(metric: str, value: Any) -> str:
@@ -110,15 +109,6 @@ def _claims(scores: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Claim]:
             draws = f"lower on {gap['lower_on']} of {gap['splits']} draws"
             numbers = f"{metric}: {lower} {low:.2f}, {higher} {high:.2f}; {draws}"
             yield Claim(statement, "section 3.2", "toy_cubic", gap["mean"] < 0, numbers)
-
-
-def _figure(records: Sequence[Record], shown: Sequence[str]) -> Figure:
-    arrays = {record.cell.config["training"]: record.arrays() for record in records}
-    return Figure(
-        [Row([_panel(method, arrays[METHODS[method].training]) for method in shown], height=4.2)],
-        "A cubic seen through noise: mean ± 3 standard deviations",
-        description="Four panels: data, truth, predicted mean and a band of three standard deviations for each method.",
-    )
 
 
 def _panel(method: str, arrays: Mapping[str, np.ndarray]) -> Panel:

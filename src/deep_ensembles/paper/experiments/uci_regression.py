@@ -24,6 +24,11 @@ PAIRS = (
     *(("ML-5", "MC-dropout"), ("ML-5", "PBP")),
 )
 SIGNIFICANT = 0.05
+VERDICTS: dict[str, Callable[[float, float], bool]] = {  # of the mean of a difference and its p-value, which may be NaN
+    "lower": lambda mean, p: mean < 0,
+    "not significantly lower": lambda mean, p: not (mean < 0 and p < SIGNIFICANT),
+    "not significantly higher": lambda mean, p: mean <= 0 or p >= SIGNIFICANT,
+}
 HIDDEN = ("MSE-5", "MSE-10", "ML-5 (rate 0.1)")  # in the figure: their NLL would dwarf the others'
 
 Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, list[float]]]  # (data set, method) -> metric -> one per split
@@ -54,21 +59,16 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     scores = {key: recorded[key] for key in product(selection.datasets, selection.methods)}
     shares = {record.cell.config["dataset"]: record.result["test_share"] for record in records}
     differences = _differences(scores, shares)
+    rows = [_row(*key, metric, values) for key, metrics in scores.items() for metric, values in metrics.items() if values]
     listings = [_listing(dataset, scores, selection.methods) for dataset in selection.datasets]
+    listings += _difference_listings(differences)
     panels = [_panel(dataset, scores) for dataset in selection.datasets]
-    figure = Figure(
-        [Row(panels[start : start + 3], height=2.9) for start in range(0, len(panels), 3)],
-        "Test NLL, mean ± standard deviation over splits (lower is better)",
-        description="One panel per data set: our NLL and the paper's, method by method.",
-    )
-    return Summary(
-        rows=[_row(*key, metric, values) for key, metrics in scores.items() for metric, values in metrics.items() if values],
-        claims=list(_claims(scores, differences)),
-        listings=[*listings, *_difference_listings(differences)],
-        differences=differences,
-        figures={"uci_regression": figure},
-        notes=_notes(records, selection.scale),
-    )
+    title = "Test NLL, mean ± standard deviation over splits (lower is better)"
+    description = "One panel per data set: our NLL and the paper's, method by method."
+    panel_rows = [Row(panels[start : start + 3], height=2.9) for start in range(0, len(panels), 3)]
+    figures = {"uci_regression": Figure(panel_rows, title, description=description)}
+    claims, notes = list(_claims(scores, differences)), _notes(records, selection.scale)
+    return Summary(rows, claims, listings, differences, figures, notes)
 
 
 def _row(dataset: str, method: str, metric: str, values: Sequence[float]) -> dict[str, Any]:
@@ -139,30 +139,18 @@ def _claims(scores: Scores, differences: Sequence[Difference]) -> Iterator[Claim
     yield from within_spread("PBP: NLL within its paper's spread or better", "PBP")
     yield from within_spread("MC-dropout: NLL within its paper's spread or better", "MC-dropout")
     statement = "An ensemble's NLL is below a single network's"
-    yield from difference(statement, "section 3.3", "ML-5", "ML-1", _lower)
+    yield from difference(statement, "section 3.3", "ML-5", "ML-1", "lower")
     statement = "One network that learns its variance has a lower NLL than 10 MSE networks"
-    yield from difference(statement, "appendix A.1", "ML-1", "MSE-10", _lower)
+    yield from difference(statement, "appendix A.1", "ML-1", "MSE-10", "lower")
     statement = "Adversarial training does not significantly help a single network's NLL"
-    yield from difference(statement, "appendix A.1", "ML-1+AT", "ML-1", _not_significantly_lower)
+    yield from difference(statement, "appendix A.1", "ML-1+AT", "ML-1", "not significantly lower")
     yield from _overlap(scores)
     for other in ("MC-dropout", "PBP"):
         statement = f"Deep ensembles' NLL is below {other}'s or not significantly above"
-        yield from difference(statement, "section 3.3", "ML-5", other, _not_significantly_higher)
+        yield from difference(statement, "section 3.3", "ML-5", other, "not significantly higher")
     yield from _under_coverage(scores)
     statement = "Learning rate 0.1 as written gives the paper's NLL"
     yield from within_spread(statement, "ML-5 (rate 0.1)", source="section 3.1", printed_as="ML-5")
-
-
-def _lower(gap: Difference) -> bool:
-    return bool(gap["mean"] < 0)
-
-
-def _not_significantly_lower(gap: Difference) -> bool:
-    return not (gap["mean"] < 0 and gap["p_value"] < SIGNIFICANT)
-
-
-def _not_significantly_higher(gap: Difference) -> bool:
-    return bool(gap["mean"] <= 0 or gap["p_value"] >= SIGNIFICANT)
 
 
 def _within_spread(
@@ -177,15 +165,11 @@ def _within_spread(
 
 
 def _difference(
-    differences: Sequence[Difference],
-    statement: str,
-    source: str,
-    ours: str,
-    other: str,
-    holds: Callable[[Difference], bool],
+    differences: Sequence[Difference], statement: str, source: str, ours: str, other: str, verdict: str
 ) -> Iterator[Claim]:
     for gap in _between(ours, other, "nll", differences):
-        yield Claim(statement, source, gap["dataset"], holds(gap), f"{gap['mean']:+.3f}, p {gap['p_value']:.3f}")
+        mean, p = gap["mean"], gap["p_value"]
+        yield Claim(statement, source, gap["dataset"], VERDICTS[verdict](mean, p), f"{mean:+.3f}, p {p:.3f}")
 
 
 def _overlap(scores: Scores) -> Iterator[Claim]:
