@@ -41,7 +41,7 @@ def evaluate_table(
             rows.batches(files, update),
             constant=model.constant,
             coverage=coverage,
-            labels=[str(label) for label in model.target.classes] or None,
+            labels=model.labels,
             columns=rows.columns,
             unseen=rows.unseen,
             about=rows.about,

@@ -55,6 +55,11 @@ class TableModel:
         return dataclasses.replace(self.ensemble.subset(1), recalibration=restore(self.facts.get("single_recalibration")))
 
     @property
+    def labels(self) -> list[str] | None:
+        """The names of the classes, as text; None for numbers."""
+        return [str(label) for label in self.target.classes] or None
+
+    @property
     def constant(self) -> Distribution:
         """What someone predicts who knows only the training targets: their mean and spread, or the shares of classes."""
         known = self.facts["constant"]
@@ -79,9 +84,8 @@ class TableModel:
         n_shares = len(model.facts["constant"].get("shares", ()))
         require(n_shares == len(model.target.classes), "constant", "one share per class", n_shares)
         rows = [model.facts["rows"][part] for part in ("trained", "held_out")]
-        require(
-            all(type(count) is int for count in rows) and bool(model.constant.batch_shape == ()), "rows", "numbers", rows
-        )
+        counted = all(type(count) is int for count in rows) and bool(model.constant.batch_shape == ())
+        require(counted, "rows", "numbers", rows)
         # Whatever else does not fit shows when a row is predicted.
         empty = pa.table({name: pa.array([None], pa.string()) for name in model.schema.names})
         model.single(model.schema.encode(empty, "missing"))
@@ -89,16 +93,12 @@ class TableModel:
         return model
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
-
-
 # What a field of a column may be, by its annotation; a tuple holds values of one type.
 _FIELDS: dict[Any, Callable[[Any], bool]] = {
     str: lambda value: isinstance(value, str),
     bool: lambda value: isinstance(value, bool),
     int: lambda value: type(value) is int and 0 <= value < 2**53,
-    float: _is_number,
+    float: lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
 }
 
 
