@@ -169,9 +169,8 @@ class _Methods:
 
     def _dropout_of_classes(self) -> list[Any]:
         trained = self._trained(1, self.read.n_outputs, _DROPOUT_RATE)
-        return [
-            partial(ensemble.sampled, n_samples=_SAMPLES, random_state=self.settings.seed) for ensemble in trained.ensembles
-        ]
+        how: dict[str, Any] = {"n_samples": _SAMPLES, "random_state": self.settings.seed}
+        return [partial(ensemble.sampled, **how) for ensemble in trained.ensembles]
 
     def _dropout_of_numbers(self) -> list[Any]:
         settings = {"hidden_sizes": self.settings.hidden_sizes, "n_samples": _SAMPLES, **self._training()}

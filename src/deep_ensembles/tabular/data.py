@@ -1,7 +1,5 @@
 """The rows of a table to learn from: what is read, which rows are used, and which of them are held out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,18 +50,15 @@ class TableData:
         """How many raw outputs a network needs: one per class, or mean and variance."""
         return len(self.target.classes) or 2
 
-    def take(self, rows: NDArray[np.int64]) -> TableData:
+    def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
-        arrays: dict[str, Any] = {
-            name: values[rows] for name, values in vars(self).items() if isinstance(values, np.ndarray)
-        }
+        arrays: Any = {name: values[rows] for name, values in vars(self).items() if isinstance(values, np.ndarray)}
         return replace(self, table=self.table.take(pa.array(rows)), **arrays)
 
     def schema(self, settings: TableSettings) -> columns.Schema:
         """What columns are, inferred from the rows."""
-        return columns.infer_schema(
-            self.table, settings.target, drop=settings.not_inputs, kinds=settings.kinds, decimal=self.decimal
-        )
+        known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal}
+        return columns.infer_schema(self.table, settings.target, drop=settings.not_inputs, **known)
 
 
 def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:

@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Distribution, Normal
 from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
-from deep_ensembles.columns import CLASSIFICATION, REGRESSION, Schema, Target, schema_from, target_from
+from deep_ensembles.columns import TASKS, Schema, Target
 from deep_ensembles.columns.date import PATTERNS
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
@@ -78,7 +78,7 @@ class TableModel:
     def from_file(cls, config: Mapping[str, Any], ensemble: Ensemble) -> TableModel:
         """The model that `save` described, around its ensemble, if they agree."""
         table = config["table"]
-        model = cls(schema_from(table["schema"]), target_from(table["target"]), ensemble, table["facts"])
+        model = cls(Schema.from_data(table["schema"]), Target.from_data(table["target"]), ensemble, table["facts"])
         _check_columns(model.schema, math.prod(ensemble.feature_shape))
         _check_target(model.target, ensemble)
         n_shares = len(model.facts["constant"].get("shares", ()))
@@ -135,9 +135,9 @@ def _check_columns(schema: Schema, n_inputs: int) -> None:
 def _check_target(target: Target, ensemble: Ensemble) -> None:
     """A target that a file describes must be what the ensemble predicts."""
     _check_fields(target)
-    require(target.task in (REGRESSION, CLASSIFICATION) and target.decimal in ".,", "task", "known", target.task)
+    require(target.task in TASKS and target.decimal in ".,", "task", "known", target.task)
     classes = len(target.classes)
     different = len(set(target.classes)) == classes and (classes == ensemble.n_outputs or not classes)
-    require(different and bool(classes) == (target.task == CLASSIFICATION), "classes", "one per output", classes)
+    require(different and target.task == TASKS[bool(classes)], "classes", "one per output", classes)
     discrete = getattr(ensemble.head, "discrete", bool(classes))
     require(discrete == bool(classes), "task", "that of the head", target.task)
