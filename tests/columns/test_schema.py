@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from deep_ensembles.columns import (
     Category,
     Date,
+    Schema,
     TableError,
+    Target,
     UnreadableValue,
     category,
     date,
@@ -27,8 +29,6 @@ from deep_ensembles.columns import (
     read_groups,
     read_times,
     read_weights,
-    schema_from,
-    target_from,
 )
 from deep_ensembles.tabular.files import open_table
 
@@ -150,7 +150,7 @@ def test_a_table_of_everything(schema):
 
 
 def test_a_schema_is_plain_data(schema):
-    again = schema_from(json.loads(json.dumps(schema.data(), allow_nan=False)))
+    again = Schema.from_data(json.loads(json.dumps(schema.data(), allow_nan=False)))
     assert again == schema
     np.testing.assert_array_equal(again.encode(MIXED), schema.encode(MIXED))
 
@@ -209,7 +209,7 @@ def test_training_rows_are_readable_and_inside_whatever_they_hold(cells, repeats
     inputs, unseen = schema.encode_with_unseen(table)
     assert np.isfinite(inputs).all()
     assert not unseen.any()
-    assert schema_from(json.loads(json.dumps(schema.data(), allow_nan=False))) == schema
+    assert Schema.from_data(json.loads(json.dumps(schema.data(), allow_nan=False))) == schema
 
 
 def test_the_same_rows_from_text_and_from_parquet(tmp_path):
@@ -463,7 +463,7 @@ class TestTargets:
         assert target.reason.endswith(task)
         assert y.dtype == (np.int64 if classes else np.float64)
         assert kept.tolist() == [each is not None for each in values]
-        again = target_from(json.loads(json.dumps(target.data())))
+        again = Target.from_data(json.loads(json.dumps(target.data())))
         assert again == target
         np.testing.assert_array_equal(again.read(pa.array(values))[kept], y)
 

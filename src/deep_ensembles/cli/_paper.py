@@ -61,17 +61,9 @@ def reproduce(
     with user_errors("stopped; the same command goes on where it was"):
         from deep_ensembles.paper.reproduce import reproduce as run
 
-        result = run(
-            name,
-            scale=cast("Scale", scale),
-            only=comma_list(only),
-            methods=comma_list(methods),
-            networks=comma_list(networks),
-            force=force,
-            out=out,
-            seed=seed,
-            execution=_execution(jobs, cluster),
-        )
+        chosen = {"only": comma_list(only), "methods": comma_list(methods), "networks": comma_list(networks)}
+        execution = _execution(jobs, cluster)
+        result = run(name, scale=cast("Scale", scale), **chosen, force=force, out=out, seed=seed, execution=execution)
     show(result.text)
     for file in result.files:
         show(f"wrote  {file}")

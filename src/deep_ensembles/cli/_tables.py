@@ -11,45 +11,39 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Context, Option, Typer
 
 from deep_ensembles.cli._output import comma_list, show, user_errors
 
 if TYPE_CHECKING:
-    from deep_ensembles.tabular.model import TableModel
-    from deep_ensembles.tabular.settings import TableSettings
+    from deep_ensembles.tabular import TableModel, TableSettings
 
-Data = Annotated[
-    list[Path], typer.Argument(metavar="DATA", help="A CSV, TSV or Parquet file, several, or a folder of parts.")
-]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
-Target = Annotated[str | None, typer.Option(help="The column to predict; needed unless a file of settings names it.")]
-Task = Annotated[str | None, typer.Option(help="regression or classification; found out by default.")]
-Drop = Annotated[str | None, typer.Option(help="Columns that are no inputs, with commas between; quote names with one.")]
-Kinds = Annotated[str | None, typer.Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
-Weights = Annotated[str | None, typer.Option(help="A column, no input, of what rows count in training.")]
-Group = Annotated[str | None, typer.Option(help="A column, no input; rows of a group are held out together.")]
-Time = Annotated[
-    str | None, typer.Option(help="A column; the latest rows are held out. It is an input too, unless dropped.")
-]
-Members = Annotated[int | None, typer.Option(min=2, help="How many networks. (5 by default)")]
-TimeLimit = Annotated[float | None, typer.Option(min=0, help="Seconds for training.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="The same seed gives the same model. (0 by default)")]
-Config = Annotated[Path | None, typer.Option(help="A file of settings; what `fit` prints will do.")]
-Coverage = Annotated[float, typer.Option(min=0, max=1, help="The share of cases that intervals should hold.")]
-Errors = Annotated[str, typer.Option(help="Values that cannot be read: refuse, or take as missing.")]
+Data = Annotated[list[Path], Argument(metavar="DATA", help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
+Model = Annotated[Path, Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
+Target = Annotated[str | None, Option(help="The column to predict; needed unless a file of settings names it.")]
+Task = Annotated[str | None, Option(help="regression or classification; found out by default.")]
+Drop = Annotated[str | None, Option(help="Columns that are no inputs, with commas between; quote names with one.")]
+Kinds = Annotated[str | None, Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
+Weights = Annotated[str | None, Option(help="A column, no input, of what rows count in training.")]
+Group = Annotated[str | None, Option(help="A column, no input; rows of a group are held out together.")]
+Time = Annotated[str | None, Option(help="A column; the latest rows are held out. It is an input too, unless dropped.")]
+Members = Annotated[int | None, Option(min=2, help="How many networks. (5 by default)")]
+TimeLimit = Annotated[float | None, Option(min=0, help="Seconds for training.")]
+Seed = Annotated[int | None, Option(min=0, help="The same seed gives the same model. (0 by default)")]
+Config = Annotated[Path | None, Option(help="A file of settings; what `fit` prints will do.")]
+Coverage = Annotated[float, Option(min=0, max=1, help="The share of cases that intervals should hold.")]
+Errors = Annotated[str, Option(help="Values that cannot be read: refuse, or take as missing.")]
 Recalibration = Annotated[
-    str | None,
-    typer.Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)"),
+    str | None, Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)")
 ]
 _DIGEST = "[0-9a-f]" * 12
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines, nothing else.")]
+Json = Annotated[bool, Option("--json", help="Print JSON for machines, nothing else.")]
 
 
 def fit(
-    context: typer.Context,
+    context: Context,
     data: Data,
-    out: Annotated[Path, typer.Option(help="The model folder to write.")],
+    out: Annotated[Path, Option(help="The model folder to write.")],
     target: Target = None,
     task: Task = None,
     drop: Drop = None,
@@ -58,18 +52,14 @@ def fit(
     group: Group = None,
     time: Time = None,
     members: Members = None,
-    holdout: Annotated[
-        float | None, typer.Option(min=0, max=0.9, help="Share of rows held out. (0.2; 0 below 150 rows)")
-    ] = None,
+    holdout: Annotated[float | None, Option(min=0, max=0.9, help="Share of rows held out. (0.2; 0 below 150 rows)")] = None,
     recalibration: Recalibration = None,
-    epsilon: Annotated[
-        float | None, typer.Option(min=0, help="Adversarial training: 0.01 in the paper. (0 by default)")
-    ] = None,
-    max_epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the rows at most. (200 by default)")] = None,
+    epsilon: Annotated[float | None, Option(min=0, help="Adversarial training: 0.01 in the paper. (0 by default)")] = None,
+    max_epochs: Annotated[int | None, Option(min=1, help="Passes over the rows at most. (200 by default)")] = None,
     time_limit: TimeLimit = None,
     seed: Seed = None,
     config: Config = None,
-    report: Annotated[Path | None, typer.Option(help="Also write a page about the held-out rows.")] = None,
+    report: Annotated[Path | None, Option(help="Also write a page about the held-out rows.")] = None,
 ) -> None:
     """Learn to predict a column of a table, and say how sure predictions are. Stopped, the same command goes on.
 
@@ -83,9 +73,8 @@ def fit(
     """
     with user_errors(f"stopped; the same command goes on where it was, from what it left beside {out}"):
         from deep_ensembles._files import check_replaceable
-        from deep_ensembles.report.page import Report
-        from deep_ensembles.tabular.evaluate import scores_listing
-        from deep_ensembles.tabular.fit import fit_table
+        from deep_ensembles.report import Report
+        from deep_ensembles.tabular import fit_table, scores_listing
         from deep_ensembles.training import Checkpoint
 
         settings = _settings(context)
@@ -106,14 +95,12 @@ def fit(
 def predict(
     model: Model,
     data: Data,
-    out: Annotated[Path, typer.Option(help="The file to write: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")],
+    out: Annotated[Path, Option(help="The file to write: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")],
     coverage: Coverage = 0.9,
-    quantiles: Annotated[str | None, typer.Option(help="Levels with commas between them, each a column: 0.1,0.5.")] = None,
-    abstain_below: Annotated[float | None, typer.Option(help="Mark rows of less confidence for a person (classes).")] = None,
-    abstain_above: Annotated[float | None, typer.Option(help="Mark rows of larger std for a person (numbers).")] = None,
-    keep: Annotated[
-        str | None, typer.Option(help="Columns to carry over, with commas between; quote names with one.")
-    ] = None,
+    quantiles: Annotated[str | None, Option(help="Levels with commas between them, each a column: 0.1,0.5.")] = None,
+    abstain_below: Annotated[float | None, Option(help="Mark rows of less confidence for a person (classes).")] = None,
+    abstain_above: Annotated[float | None, Option(help="Mark rows of larger std for a person (numbers).")] = None,
+    keep: Annotated[str | None, Option(help="Columns to carry over, with commas between; quote names with one.")] = None,
     errors: Errors = "refuse",
 ) -> None:
     """Predict the rows of a table, in order, with how sure each prediction is.
@@ -127,26 +114,24 @@ def predict(
 
       deep-ensembles predict visits new.parquet --out p.csv --abstain-below 0.8
     """
-    with user_errors("stopped; nothing was written"):
+    with user_errors():
         import torch
 
-        from deep_ensembles.tabular.predict import predict_table
+        from deep_ensembles.tabular import predict_table
 
-        levels = tuple(_numbers("quantiles", quantiles))
-        options = {"coverage": coverage, "quantiles": levels, "abstain_below": abstain_below, "abstain_above": abstain_above,
-                 "keep": tuple(comma_list(keep) or ()), "errors": errors}  # fmt: skip
-        workers = os.cpu_count() or 1
+        options: dict[str, Any] = {"coverage": coverage, "errors": errors, "keep": tuple(comma_list(keep) or ())}
+        options |= {"abstain_below": abstain_below, "abstain_above": abstain_above, "quantiles": _numbers(quantiles)}
         # Batches side by side are quicker than threads within small operations.
         torch.set_num_threads(1)
-        result = predict_table(_table_model(model), data, out, workers=workers, verbose=1, **options)
+        result = predict_table(_table_model(model), data, out, workers=os.cpu_count() or 1, verbose=1, **options)
         if result.ignored:
             shown = ", ".join(result.ignored[:10]) + (", …" if len(result.ignored) > 10 else "")
             print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
         if result.unseen:
             worst = sorted(result.unseen.items(), key=lambda item: -item[1])
             shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
-            print(f"note: rows with values that training did not see, by column: {shown}; "
-                  "be careful with their predictions", file=sys.stderr)  # fmt: skip
+            note = f"rows with values that training did not see, by column: {shown}; be careful with their predictions"
+            print(f"note: {note}", file=sys.stderr)
         marked = "" if result.abstained is None else f", {result.abstained} of them for a person"
         show(f"wrote  {out}  ({result.rows} rows{marked})")
 
@@ -154,7 +139,7 @@ def predict(
 def evaluate(
     model: Model,
     data: Data,
-    report: Annotated[Path | None, typer.Option(help="The page to write, as in report.html.")] = None,
+    report: Annotated[Path | None, Option(help="The page to write, as in report.html.")] = None,
     coverage: Coverage = 0.9,
     errors: Errors = "refuse",
     as_json: Json = False,
@@ -168,7 +153,7 @@ def evaluate(
       deep-ensembles evaluate houses-model sold.csv --json
     """
     with user_errors():
-        from deep_ensembles.tabular.evaluate import evaluate_table, scores_listing
+        from deep_ensembles.tabular import evaluate_table, scores_listing
 
         result = evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
         if report is not None:
@@ -185,10 +170,10 @@ def evaluate(
 
 
 def compare(
-    context: typer.Context,
+    context: Context,
     data: Data,
     target: Target = None,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
+    folds: Annotated[int, Option(min=2, help="Folds of the cross-validation.")] = 5,
     task: Task = None,
     drop: Drop = None,
     kinds: Kinds = None,
@@ -208,10 +193,11 @@ def compare(
     Example: deep-ensembles compare houses.csv --target price
     """
     with user_errors():
-        from deep_ensembles.tabular.compare import compare_table
+        from deep_ensembles.tabular import compare_table
 
-        settings = _settings(context)
-        comparison = compare_table(data, settings, folds, log=_silent if as_json else show, verbose=1)
+        # Where JSON is wanted nothing else may be printed.
+        log = (lambda content: None) if as_json else show
+        comparison = compare_table(data, _settings(context), folds, log=log, verbose=1)
         if as_json:
             show(json.dumps(comparison.as_dict(), allow_nan=False, indent=1))
             return
@@ -219,19 +205,15 @@ def compare(
             show(listing)
 
 
-def _silent(content: Any) -> None:
-    """Where only JSON may be printed."""
-
-
-def _settings(context: typer.Context) -> TableSettings:
+def _settings(context: Context) -> TableSettings:
     """Settings of the command line, by the names of `TableSettings`, over those of a file."""
-    from deep_ensembles.tabular.settings import TableSettings, read_settings
+    from deep_ensembles.tabular import TableSettings, read_settings
 
     options = context.params | {"drop": comma_list(context.params["drop"]), "kinds": _pairs(context.params["kinds"])}
     known = {} if options["config"] is None else read_settings(options["config"])
     known |= {field.name: value for field in fields(TableSettings) if (value := options.get(field.name)) is not None}
     if "target" not in known:
-        raise typer.BadParameter("--target is needed")
+        raise BadParameter("--target is needed")
     return TableSettings(**known)
 
 
@@ -244,7 +226,7 @@ def _state(out: Path, data: list[Path], settings: TableSettings) -> Path:
 
 def _table_model(path: Path) -> TableModel:
     from deep_ensembles.saving import load
-    from deep_ensembles.tabular.model import TableModel
+    from deep_ensembles.tabular import TableModel
 
     model = load(path)
     if not isinstance(model, TableModel):
@@ -261,14 +243,14 @@ def _pairs(text: str | None) -> dict[str, str] | None:
     return {name.strip(): kind.strip() for name, _, kind in parts}
 
 
-def _numbers(name: str, text: str | None) -> list[float]:
+def _numbers(text: str | None) -> tuple[float, ...]:
     try:
-        return [float(item) for item in comma_list(text) or []]
+        return tuple(map(float, comma_list(text) or ()))
     except ValueError as error:
-        raise ValueError(f"`{name}` must be numbers with commas between them, got {text!r}") from error
+        raise ValueError(f"`quantiles` must be numbers with commas between them, got {text!r}") from error
 
 
-def add_to(app: typer.Typer) -> None:
+def add_to(app: Typer) -> None:
     """Give the application these commands."""
     for command in (fit, predict, evaluate, compare):
         app.command()(command)

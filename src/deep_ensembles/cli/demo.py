@@ -1,6 +1,6 @@
 """The main job in a minute, on data embedded in scikit-learn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,18 @@ from deep_ensembles.report.charts import Band, Figure, Image, Line, Panel, Point
 
 _SHOWN = 8
 _LEVELS = np.linspace(0.1, 0.9, 9)
+_PATIENT = ["predicted", "of that noise", "of that disagreement", "actual"]
+_DIGIT = ["predicted", "confidence", "disagreement", "actual"]
+_NUMBER_SCORES: dict[str, Callable[..., str]] = {
+    "NLL": lambda prediction, target: f"{negative_log_likelihood(prediction, target):.3f}",
+    "RMSE": lambda prediction, target: f"{root_mean_squared_error(target, prediction.mean):.2f}",
+    "inside the 90 % interval": lambda prediction, target: f"{interval_coverage(prediction, target, 0.9):.1%}",
+}
+_CLASS_SCORES: dict[str, Callable[..., str]] = {
+    "NLL": lambda prediction, target: f"{negative_log_likelihood(prediction, target):.4f}",
+    "accuracy": lambda prediction, target: f"{accuracy(prediction, target):.1%}",
+    "Brier": lambda prediction, target: f"{brier_score(prediction, target):.5f}",
+}
 
 
 @dataclass(frozen=True)
@@ -38,78 +50,57 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     how: dict[str, Any] = {"perturbation": FastGradientSign(0.01), "random_state": random_state, "verbose": verbose}
     regressor, patients, progression = _fitted(DeepEnsembleRegressor(early_stopping=True, **how), load_diabetes)
     classifier, images, digits = _fitted(DeepEnsembleClassifier(max_epochs=30, **how), load_digits, stratify=True)
-    prediction, classes = regressor.ensemble_.mixture(patients), classifier.predict_distribution(images)
-    sure, certain = np.argsort(prediction.stddev.numpy()), np.argsort(-classes.confidence.numpy())
-    one = [regressor.ensemble_.subset(1).mixture(patients), classifier.ensemble_.subset(1).mixture(images)]
-    target, label = torch.from_numpy(progression), torch.from_numpy(digits)
+    prediction, classes = regressor.ensemble_.mixture(patients), classifier.ensemble_.mixture(images)
+    sure, certain = np.argsort(prediction.stddev.numpy()).tolist(), np.argsort(-classes.confidence.numpy()).tolist()
+    about_patients, about_digits = _about_patients(prediction, progression), _about_digits(classes, digits)
     listings = [
-        Listing(
-            "Diabetes (regression), test rows",
-            ["", "NLL", "RMSE", "inside the 90 % interval"],
-            [["one network", *_regression_scores(one[0], target)],
-             [f"ensemble of {prediction.n_members}", *_regression_scores(prediction, target)]],
-        ),
-        Listing(
-            "Digits (classification), test rows",
-            ["", "NLL", "accuracy", "Brier"],
-            [["one network", *_classification_scores(one[1], label)],
-             [f"ensemble of {classes.n_members}", *_classification_scores(classes, label)]],
-        ),
-        _patients("Patients it is surest about", prediction, progression, sure[:4]),
-        _patients("Patients it is least sure about", prediction, progression, sure[:-5:-1]),
-        _images("Digits it is surest about", classes, digits, certain[:4]),
-        _images("Digits it is least sure about", classes, digits, certain[:-5:-1]),
-    ]  # fmt: skip
-    models = [out / "diabetes-model", out / "digits-model"]
-    regressor.save(models[0])
-    classifier.save(models[1])
+        _scores("Diabetes (regression), test rows", regressor, patients, progression, _NUMBER_SCORES),
+        _scores("Digits (classification), test rows", classifier, images, digits, _CLASS_SCORES),
+        Listing("Patients it is surest about", _PATIENT, [about_patients[i] for i in sure[:4]]),
+        Listing("Patients it is least sure about", _PATIENT, [about_patients[i] for i in sure[:-5:-1]]),
+        Listing("Digits it is surest about", _DIGIT, [about_digits[i] for i in certain[:4]]),
+        Listing("Digits it is least sure about", _DIGIT, [about_digits[i] for i in certain[:-5:-1]]),
+    ]
     surest = "Digits: the surest and, below, the least sure of the test images"
+    coverage = _coverage(prediction, torch.from_numpy(progression))
     rows = [
-        Row([_predictions(prediction, progression), _coverage(prediction, target)], height=4.6, widths=(1.8, 1)),
+        Row([_predictions(prediction, progression), coverage], height=4.6, widths=(1.8, 1)),
         Row(_digits(classes, images, digits, certain[:_SHOWN]), surest, 1.8),
         Row(_digits(classes, images, digits, certain[: -_SHOWN - 1 : -1]), "", 1.8),
     ]
-    reports = [
-        regressor.report(patients, progression).save(out / "diabetes.html"),
-        classifier.report(images, digits).save(out / "digits.html"),
-    ]
+    models, reports = [out / "diabetes-model", out / "digits-model"], [out / "diabetes.html", out / "digits.html"]
+    tests = [(regressor, patients, progression), (classifier, images, digits)]
+    for (model, X, y), folder, page in zip(tests, models, reports, strict=True):
+        model.save(folder)
+        model.report(X, y).save(page)
     return Demo(listings, save_figure(Figure(rows), out / "demo.png"), models, reports)
 
 
 def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
     """The model, trained on three quarters of the rows; and the inputs and targets of the others."""
     X, y = load(return_X_y=True)
-    strata = y if stratify else None
-    X_train, X_test, y_train, y_test = train_test_split(
-        X, y, test_size=0.25, random_state=model.random_state, stratify=strata
-    )
+    how = {"test_size": 0.25, "random_state": model.random_state, "stratify": y if stratify else None}
+    X_train, X_test, y_train, y_test = train_test_split(X, y, **how)
     return model.fit(X_train, y_train), X_test, y_test
 
 
-def _regression_scores(prediction: Mixture, target: torch.Tensor) -> list[str]:
-    nll, rmse = negative_log_likelihood(prediction, target), root_mean_squared_error(target, prediction.mean)
-    return [f"{nll:.3f}", f"{rmse:.2f}", f"{interval_coverage(prediction, target, 0.9):.1%}"]
+def _scores(title: str, model: Any, X: np.ndarray, y: np.ndarray, scores: Mapping[str, Callable[..., str]]) -> Listing:
+    """One network beside the ensemble."""
+    target, ensemble = torch.from_numpy(y), model.ensemble_
+    ensembles = {"one network": ensemble.subset(1), f"ensemble of {ensemble.n_members}": ensemble}
+    rows = [[name, *(score(some.mixture(X), target) for score in scores.values())] for name, some in ensembles.items()]
+    return Listing(title, ["", *scores], rows)
 
 
-def _classification_scores(prediction: Mixture, label: torch.Tensor) -> list[str]:
-    nll, score = negative_log_likelihood(prediction, label), brier_score(prediction, label)
-    return [f"{nll:.4f}", f"{accuracy(prediction, label):.1%}", f"{score:.5f}"]
+def _about_patients(prediction: Mixture, actual: np.ndarray) -> list[list[str]]:
+    deviations = (prediction.stddev, prediction.aleatoric.sqrt(), prediction.epistemic.sqrt())
+    numbers = np.column_stack([prediction.mean, *deviations, actual])
+    return [[f"{mean:.0f} ± {std:.0f}", *(f"{number:.0f}" for number in others)] for mean, std, *others in numbers]
 
 
-def _patients(title: str, prediction: Mixture, actual: np.ndarray, rows: np.ndarray) -> Listing:
-    deviations = [each.sqrt().numpy() for each in (prediction.variance, prediction.aleatoric, prediction.epistemic)]
-    mean = prediction.mean.numpy()
-    lines = [
-        [f"{mean[i]:.0f} ± {deviations[0][i]:.0f}", f"{deviations[1][i]:.0f}", f"{deviations[2][i]:.0f}", f"{actual[i]:.0f}"]
-        for i in rows.tolist()
-    ]
-    return Listing(title, ["predicted", "of that noise", "of that disagreement", "actual"], lines)
-
-
-def _images(title: str, classes: Mixture, labels: np.ndarray, rows: np.ndarray) -> Listing:
-    confidence, guess, disagreement = (each.numpy() for each in (classes.confidence, classes.mode, classes.disagreement))
-    lines = [[f"{guess[i]}", f"{confidence[i]:.1%}", f"{disagreement[i]:.3f}", f"{labels[i]}"] for i in rows.tolist()]
-    return Listing(title, ["predicted", "confidence", "disagreement", "actual"], lines)
+def _about_digits(classes: Mixture, labels: np.ndarray) -> list[list[str]]:
+    numbers = zip(classes.mode, classes.confidence, classes.disagreement, labels, strict=True)
+    return [[f"{guess}", f"{sure:.1%}", f"{differ:.3f}", f"{label}"] for guess, sure, differ, label in numbers]
 
 
 def _predictions(prediction: Mixture, actual: np.ndarray) -> Panel:
@@ -138,7 +129,7 @@ def _coverage(prediction: Mixture, target: torch.Tensor) -> Panel:
     return Panel([ideal, ours], title, *labels, (0, 1), (0, 1), square=True)
 
 
-def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray, rows: np.ndarray) -> list[Panel]:
-    confidence, guess, differ = classes.confidence.numpy(), classes.mode.numpy(), classes.disagreement.numpy()
-    titles = [f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}" for i in rows.tolist()]
-    return [Panel([Image(images[i].reshape(8, 8))], title) for i, title in zip(rows.tolist(), titles, strict=True)]
+def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray, rows: list[int]) -> list[Panel]:
+    confidence, guess, differ = classes.confidence, classes.mode, classes.disagreement
+    titles = [f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}" for i in rows]
+    return [Panel([Image(images[i].reshape(8, 8))], title) for i, title in zip(rows, titles, strict=True)]

@@ -5,17 +5,8 @@ pyarrow.
 """
 
 from deep_ensembles.columns._column import Column, TableError, UnreadableValue
-from deep_ensembles.columns._schema import FITS, KINDS, Schema, column_data, column_from, infer_schema, kind_of, schema_from
-from deep_ensembles.columns._target import (
-    CLASSIFICATION,
-    REGRESSION,
-    Target,
-    infer_target,
-    read_groups,
-    read_times,
-    read_weights,
-    target_from,
-)
+from deep_ensembles.columns._schema import FITS, KINDS, Schema, column_data, column_from, infer_schema, kind_of
+from deep_ensembles.columns._target import TASKS, Target, infer_target, read_groups, read_times, read_weights
 from deep_ensembles.columns.boolean import Boolean, boolean
 from deep_ensembles.columns.category import Category, category
 from deep_ensembles.columns.date import Date, date
@@ -23,8 +14,7 @@ from deep_ensembles.columns.number import Number, number
 from deep_ensembles.columns.text import Text, text
 
 __all__ = [
-    "CLASSIFICATION", "FITS", "KINDS", "REGRESSION", "Boolean", "Category", "Column", "Date", "Number", "Schema",
-    "TableError", "Target", "Text", "UnreadableValue", "boolean", "category", "column_data", "column_from", "date",
-    "infer_schema", "infer_target", "kind_of", "number", "read_groups", "read_times", "read_weights", "schema_from",
-    "target_from", "text",
+    "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Number", "Schema", "TableError", "Target", "Text",
+    "UnreadableValue", "boolean", "category", "column_data", "column_from", "date", "infer_schema", "infer_target",
+    "kind_of", "number", "read_groups", "read_times", "read_weights", "text",
 ]  # fmt: skip

@@ -1,6 +1,7 @@
 """The base class of all kinds of columns, and the errors that unusable tables and values raise."""
 
 from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ class UnreadableValue(ValueError):
         self.column, self.value, self.row, self.kind = column, value, row, kind
 
 
+@dataclass(frozen=True)
 class Column(ABC):
     """A column as training saw it: it turns values of a table into inputs of a network.
 
@@ -42,13 +44,14 @@ class Column(ABC):
     """
 
     name: str
-    missing: int
-    marked: bool
+    _: KW_ONLY
+    missing: int = 0
+    marked: bool = False
 
     @property
-    @abstractmethod
     def value_names(self) -> tuple[str, ...]:
-        """A name for each input but the one that marks missing values."""
+        """A name for each input but the one that marks missing values; by default there is one other input."""
+        return (self.name,)
 
     @abstractmethod
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[Any]:
@@ -119,6 +122,11 @@ def check_readable(
 def unreadable_words(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
     """The different texts that are bad, at most 50."""
     return tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
+
+
+def missing_values(count: int, rows: int) -> dict[str, Any]:
+    """What a column of so many rows keeps of its missing values: how many there are, and whether an input marks them."""
+    return {"missing": count, "marked": frequent_enough(count, rows)}
 
 
 def frequent_enough(count: int, rows: int) -> bool:

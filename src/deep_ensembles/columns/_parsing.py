@@ -86,14 +86,15 @@ def _as_text(values: pa.Array) -> pa.Array:
 
 
 def floats(values: pa.Array) -> NDArray[np.float64]:
-    """Numbers as float64, NaN where missing or infinite; times of day and durations in seconds.
+    """Numbers as float64, NaN where missing or infinite; times of day and durations in seconds,
+    timestamps in seconds since 1970.
 
     Example:
         >>> floats(pa.array([1, None])).tolist()
         [1.0, nan]
     """
     kind = values.type
-    if pa.types.is_time(kind) or pa.types.is_duration(kind):
+    if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_timestamp(kind):
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
         return floats(values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())) / per_second
     read = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

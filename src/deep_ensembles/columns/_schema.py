@@ -22,7 +22,7 @@ from deep_ensembles.columns.date import Date, date, date_pattern
 from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number
 from deep_ensembles.columns.text import Text, text
 
-KINDS: dict[str, type[Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
+KINDS: dict[str, Callable[..., Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
 FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean, category, date, number, text)}
 DROP = "drop"
 _IDENTIFIER = re.compile(
@@ -117,18 +117,18 @@ class Schema:
         return Listing("Columns", ["column", "understood as"], kept + left_out, note, words=["understood as"])
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON, from which `schema_from` makes an equal schema."""
+        """Plain data for JSON, from which `from_data` makes an equal schema."""
         return {"columns": list(map(column_data, self.columns)), "dropped": list(map(list, self.dropped))}
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Schema":
+        """The schema that `data` described."""
+        dropped = tuple((name, reason) for name, reason in data["dropped"])
+        return cls(tuple(map(column_from, data["columns"])), dropped)
 
 
 def _shown(lines: list[list[str]]) -> list[list[str]]:
     return [*lines[:_MOST_SHOWN], ["…", f"{len(lines) - _MOST_SHOWN} more"]] if len(lines) > _MOST_SHOWN + 1 else lines
-
-
-def schema_from(data: Mapping[str, Any]) -> Schema:
-    """The schema that `Schema.data` described."""
-    dropped = tuple((name, reason) for name, reason in data["dropped"])
-    return Schema(tuple(map(column_from, data["columns"])), dropped)
 
 
 def infer_schema(
@@ -231,9 +231,8 @@ def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
     known = read[~np.isnan(read)]
     if not len(known):
         return DROP, "it has no values"
-    low, high = known.min(), known.max()
-    if low == high and len(known) == len(read):
-        return DROP, f"all its values are {low:g}"
+    if known.min() == known.max() and len(known) == len(read):
+        return DROP, f"all its values are {known[0]:g}"
     if _is_identifier(name, read):
         return DROP, "it numbers the rows: all its values are different"
     return "number", ""
@@ -282,9 +281,9 @@ def column_data(column: Column) -> dict[str, Any]:
 
     Example:
         >>> column_data(Boolean("paid", (False, True)))
-        {'kind': 'boolean', 'name': 'paid', 'seen': [False, True], 'missing': 0, 'marked': False}
+        {'kind': 'boolean', 'name': 'paid', 'missing': 0, 'marked': False, 'seen': [False, True]}
     """
-    fields = {field.name: getattr(column, field.name) for field in dataclasses.fields(column)}  # type: ignore[arg-type]
+    fields = {field.name: getattr(column, field.name) for field in dataclasses.fields(column)}
     data = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
     return {"kind": type(column).__name__.lower(), **data}
 

@@ -15,7 +15,7 @@ from deep_ensembles.columns.boolean import Boolean
 from deep_ensembles.columns.date import date, date_pattern
 from deep_ensembles.columns.number import READABLE, Number, are_numbers, infer_numbers, number
 
-REGRESSION, CLASSIFICATION = "regression", "classification"
+TASKS = REGRESSION, CLASSIFICATION = ("regression", "classification")
 FEW_CLASSES = 20
 ROWS_PER_CLASS = 10
 _MOST_CLASSES = 1000
@@ -74,13 +74,13 @@ class Target:
         return codes
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON, from which `target_from` makes an equal target."""
+        """Plain data for JSON, from which `from_data` makes an equal target."""
         return {**vars(self), "classes": list(self.classes), "notes": list(self.notes)}
 
-
-def target_from(data: Mapping[str, Any]) -> Target:
-    """The target that `Target.data` described."""
-    return Target(**{**data, "classes": tuple(data["classes"]), "notes": tuple(data["notes"])})
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> "Target":
+        """The target that `data` described."""
+        return cls(**{**data, "classes": tuple(data["classes"]), "notes": tuple(data["notes"])})
 
 
 def infer_target(
@@ -100,7 +100,7 @@ def infer_target(
     Returns:
         The target; the numbers, or codes of classes, of rows that have one; and which rows these are.
     """
-    require(task in (None, REGRESSION, CLASSIFICATION), "task", f"None, {REGRESSION!r} or {CLASSIFICATION!r}", task)
+    require(task in (None, *TASKS), "task", f"None, {REGRESSION!r} or {CLASSIFICATION!r}", task)
     values = plain(values)
     if len(values) == 0:
         raise TableError(f"the table has no rows, so that there is no `{name}` to learn")

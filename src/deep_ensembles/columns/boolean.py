@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, frequent_enough
+from deep_ensembles.columns._column import Column, check_readable, missing_values
 from deep_ensembles.columns._parsing import flags, nulls, plain, text
 
 _PAIRS = (
@@ -32,14 +32,7 @@ class Boolean(Column):
         ([[1.0], [0.0], [0.5]], [False, True])
     """
 
-    name: str
     seen: tuple[bool, ...]
-    missing: int = 0
-    marked: bool = False
-
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        return (self.name,)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = plain(values)
@@ -73,9 +66,8 @@ def boolean(name: str, values: pa.Array | pa.ChunkedArray) -> Boolean:
         'yes or no, 1 missing'
     """
     read = Boolean(name, ()).read(plain(values))
-    missing = int(np.isnan(read).sum())
     seen = tuple(bool(value) for value in np.unique(read[~np.isnan(read)]))
-    return Boolean(name, seen, missing, frequent_enough(missing, len(read)))
+    return Boolean(name, seen, **missing_values(int(np.isnan(read).sum()), len(read)))
 
 
 def are_booleans(levels: list[str]) -> bool:

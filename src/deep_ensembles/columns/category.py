@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, frequent_enough
+from deep_ensembles.columns._column import Column, frequent_enough, missing_values
 from deep_ensembles.columns._parsing import nulls, text
 
 MOST_LEVELS = 200
@@ -37,13 +37,10 @@ class Category(Column):
         [False, True]
     """
 
-    name: str
     levels: tuple[str, ...]
     rare: tuple[str, ...] = ()
     with_rare: bool = False
     all_known: bool = True
-    missing: int = 0
-    marked: bool = False
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -95,13 +92,6 @@ def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
     levels = levels or [level for _, level in counts[:MOST_LEVELS]]
     rare = [level for _, level in counts[len(levels) :]]
     rare_rows = sum(count for count, _ in counts[len(levels) :])
-    missing = int(texts.null_count)
-    return Category(
-        name,
-        tuple(levels),
-        tuple(rare[:_MOST_RARE]),
-        with_rare=rare_rows > 1 and frequent_enough(rare_rows, len(texts)),
-        all_known=len(rare) <= _MOST_RARE,
-        missing=missing,
-        marked=frequent_enough(missing, len(texts)),
-    )
+    with_rare, all_known = rare_rows > 1 and frequent_enough(rare_rows, len(texts)), len(rare) <= _MOST_RARE
+    missing = missing_values(texts.null_count, len(texts))
+    return Category(name, tuple(levels), tuple(rare[:_MOST_RARE]), with_rare, all_known, **missing)

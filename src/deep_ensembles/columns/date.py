@@ -60,15 +60,12 @@ class Date(Column):
         [False, True]
     """
 
-    name: str
     pattern: str
     low: float
     high: float
     middle: float
     scale: float
     parts: tuple[str, ...] = ()
-    missing: int = 0
-    marked: bool = False
     words: tuple[str, ...] = ()
 
     @property
@@ -209,9 +206,7 @@ def seconds_since_1970(values: pa.Array) -> NDArray[np.float64]:
         return floats(values) + _YEAR_1900
     if pa.types.is_date(values.type):
         values = values.cast(pa.timestamp("s" if pa.types.is_date32(values.type) else "ms"))
-    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[values.type.unit]
-    whole = values.cast(pa.int64())
-    return whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / per_second
+    return floats(values)
 
 
 def pattern_in_words(pattern: str) -> str:

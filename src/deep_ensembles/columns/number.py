@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, check_readable, frequent_enough, unreadable_words
+from deep_ensembles.columns._column import Column, check_readable, missing_values, unreadable_words
 
 READABLE = 0.9  # the share of texts that must be numbers or dates for the column to be of that kind
 _HEAVY_TAIL, _LARGEST_INPUT = 20.0, 1e6
@@ -38,20 +38,13 @@ class Number(Column):
         ([[1.0, 0.0], [0.0, 1.0]], [True, False])
     """
 
-    name: str
     low: float
     high: float
     middle: float
     scale: float
-    missing: int = 0
-    marked: bool = False
     decimal: str = "."
     words: tuple[str, ...] = ()
     infinite: int = 0
-
-    @property
-    def value_names(self) -> tuple[str, ...]:
-        return (self.name,)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = parsing.plain(values)
@@ -147,9 +140,8 @@ def column_statistics(name: str, kind: str, read: NDArray[np.float64]) -> dict[s
     if not len(known):
         raise ValueError(f"column `{name}` has no {kind} in it; leave it out")
     middle, scale = median_and_scale(known)
-    missing = len(read) - len(known)
     ends = {"low": float(known.min()), "high": float(known.max())}
-    return {**ends, "middle": middle, "scale": scale, "missing": missing, "marked": frequent_enough(missing, len(read))}
+    return {**ends, "middle": middle, "scale": scale, **missing_values(len(read) - len(known), len(read))}
 
 
 def robust_scale(values: NDArray[np.float64], middle: float, scale: float, ends: tuple[float, float]) -> NDArray[np.float64]:

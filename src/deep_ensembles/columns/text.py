@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, frequent_enough
+from deep_ensembles.columns._column import Column, missing_values
 
 BUCKETS = 32
 
@@ -35,10 +35,7 @@ class Text(Column):
         [0.5, 1.0]
     """
 
-    name: str
     buckets: int = BUCKETS
-    missing: int = 0
-    marked: bool = False
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -72,7 +69,7 @@ def text(name: str, values: pa.Array | pa.ChunkedArray) -> Text:
         'text, its words hashed into 32 inputs'
     """
     texts = parsing.text(values)
-    return Text(name, BUCKETS, texts.null_count, frequent_enough(texts.null_count, len(texts)))
+    return Text(name, **missing_values(texts.null_count, len(texts)))
 
 
 def _bags(texts: pa.Array, buckets: int) -> NDArray[np.float32]:

@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.distributions import Distribution
 
 from deep_ensembles import metrics
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
 from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits, over_splits, paired
 from deep_ensembles._terminal import Listing
-from deep_ensembles.baselines.mc_dropout import RATES, fit_dropout
+from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
-from deep_ensembles.fitting import cross_validate
+from deep_ensembles.fitting import CrossValidation, cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.networks import mlp
 from deep_ensembles.scoring import crps, squared_error
@@ -48,28 +47,23 @@ class Comparison:
         return [self._listing(score, methods) for score, methods in self.scores.items()]
 
     def _listing(self, score: str, methods: Mapping[str, Sequence[float]]) -> Listing:
-        rows = []
+        rows, differences = [], self._differences(methods)
         for method, values in methods.items():
-            folds = over_splits(values)
-            cells = [method, f"{folds['mean']:.4f}", f"{folds['sd']:.4f}"]
-            if method == OURS:
-                rows.append([*cells, "", "", ""])
-                continue
-            gap = paired(values, methods[OURS], self.test_share)
-            worse = f"{gap['splits'] - gap['lower_on']} of {gap['splits']}"
-            rows.append([*cells, f"{gap['mean']:+.4f} ± {gap['corrected_se']:.4f}", f"{gap['p_value']:.2g}", worse])
+            folds, gap = over_splits(values), differences.get(method)
+            cells = [method, f"{folds['mean']:.4f}", f"{folds['sd']:.4f}", "", "", ""]
+            if gap is not None:
+                worse = f"{gap['splits'] - gap['lower_on']} of {gap['splits']}"
+                cells[3:] = f"{gap['mean']:+.4f} ± {gap['corrected_se']:.4f}", f"{gap['p_value']:.2g}", worse
+            rows.append(cells)
         return Listing(score, ["", "mean", "sd over folds", "minus deep ensemble", "p", "higher on folds"], rows)
+
+    def _differences(self, methods: Mapping[str, Sequence[float]]) -> dict[str, dict[str, float | int]]:
+        others = {method: values for method, values in methods.items() if method != OURS}
+        return {method: paired(values, methods[OURS], self.test_share) for method, values in others.items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the numbers of each fold and paired differences to the deep ensemble."""
-        differences = {
-            score: {
-                method: paired(values, methods[OURS], self.test_share)
-                for method, values in methods.items()
-                if method != OURS
-            }
-            for score, methods in self.scores.items()
-        }
+        differences = {score: self._differences(methods) for score, methods in self.scores.items()}
         content: dict[str, Any] = json_ready({"task": self.task, "scores": self.scores, "differences": differences})
         return content
 
@@ -92,30 +86,21 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: 
     predictions = _Methods(schema.encode(read.table), read, folds, settings, verbose).predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
     measures = _CLASS_SCORES if read.target.classes else _NUMBER_SCORES
-    scores: dict[str, dict[str, list[float]]] = {
-        name: {
-            method: [measure(fold, y) for fold, y in zip(folds_of_method, targets, strict=True)]
-            for method, folds_of_method in predictions.items()
-        }
+    scores = {
+        name: {method: list(map(measure, folds_of_method, targets)) for method, folds_of_method in predictions.items()}
         for name, measure in measures.items()
     }
     test_share = float(np.mean([len(test) / len(train) for train, test in folds]))
     return Comparison(read.target.task, scores, test_share)
 
 
-def _rmse(prediction: Distribution, target: torch.Tensor) -> float:
-    return float((prediction.mean - target).square().mean().sqrt())
-
-
-def _misses(prediction: Distribution, target: torch.Tensor) -> float:
-    return abs(metrics.interval_coverage(prediction, target, 0.9) - 0.9)
-
-
 _NUMBER_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
     "NLL (nats, lower is better)": metrics.negative_log_likelihood,
-    "RMSE (lower is better)": _rmse,
+    "RMSE (lower is better)": lambda prediction, target: float((prediction.mean - target).square().mean().sqrt()),
     "CRPS (lower is better)": lambda prediction, target: float(crps(prediction, target).mean()),
-    "Distance of a 90 % interval's coverage from 90 % (lower is better)": _misses,
+    "Distance of a 90 % interval's coverage from 90 % (lower is better)": lambda prediction, target: abs(
+        metrics.interval_coverage(prediction, target, 0.9) - 0.9
+    ),
 }
 _CLASS_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
     "NLL (nats, lower is better)": metrics.negative_log_likelihood,
@@ -147,41 +132,32 @@ class _Methods:
     def predictions(self, log: Log) -> dict[str, list[Any]]:
         """Predictions by method; the deep ensemble first."""
         log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on all folds as one stack")
-        ours = self._trained(partial(self._network, self.read.n_outputs), self.settings.members)
+        classes, n_members = bool(self.read.target.classes), self.settings.members
+        ours = self._trained(n_members, self.read.n_outputs)
         predictions: dict[str, list[Any]] = {OURS: ours.distributions}
-        predictions[SINGLE] = [
-            ensemble.subset(1).mixture(self.inputs[test]) for ensemble, test in self._tests(ours.ensembles)
-        ]
-        if self.read.target.classes:
-            predictions[DROPOUT] = self._dropout_of_classes()
+        predictions[SINGLE] = self._tested([ensemble.subset(1).mixture for ensemble in ours.ensembles])
+        predictions[DROPOUT] = self._tested(self._dropout_of_classes() if classes else self._dropout_of_numbers())
+        if classes:
             log("note: an MSE ensemble predicts numbers, and is left out for classes")
-            return predictions
-        mse = self._trained(partial(self._network, 1), self.settings.members, head=Point(), scoring_rule=squared_error)
-        predictions[DROPOUT] = self._dropout_of_numbers()
-        predictions[MSE] = [mixture.moment_matched() for mixture in mse.distributions]
+        else:
+            mse = self._trained(n_members, 1, head=Point(), scoring_rule=squared_error).distributions
+            predictions[MSE] = [mixture.moment_matched() for mixture in mse]
         return predictions
 
-    def _network(self, n_outputs: int, dropout: float = 0.0) -> torch.nn.Module:
-        return mlp(self.inputs.shape[1], n_outputs, self.settings.hidden_sizes, dropout=dropout)
+    def _tested(self, models: Sequence[Callable[[Any], Any]]) -> list[Any]:
+        """What the model of each fold predicts for its test rows."""
+        return [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
 
-    def _tests(self, ensembles: Sequence[Any]) -> list[tuple[Any, NDArray[np.int64]]]:
-        return [(ensemble, test) for ensemble, (_, test) in zip(ensembles, self.folds, strict=True)]
+    def _training(self) -> dict[str, Any]:
+        """Settings that all methods share."""
+        common = {"sample_weight": self.read.weights, "verbose": self.verbose}
+        return {**common, **self.settings.training(len(self.folds[0][0]))}
 
-    def _trained(self, build: Any, n_members: int, **settings: Any) -> Any:
+    def _trained(self, n_members: int, n_outputs: int, dropout: float = 0.0, **settings: Any) -> CrossValidation:
+        build = partial(mlp, self.inputs.shape[1], n_outputs, self.settings.hidden_sizes, dropout=dropout)
         folds = ComplementaryFolds(self._member_folds(n_members), self.read.groups) if n_members > 1 else None
-        return cross_validate(
-            build,
-            self.inputs,
-            self.read.y,
-            cv=self.folds,
-            n_members=n_members,
-            sample_weight=self.read.weights,
-            perturbation=self.settings.perturbation,
-            folds=folds,
-            verbose=self.verbose,
-            **self.settings.training(len(self.folds[0][0])),
-            **settings,
-        )
+        settings |= {"perturbation": self.settings.perturbation, "folds": folds, **self._training()}
+        return cross_validate(build, self.inputs, self.read.y, cv=self.folds, n_members=n_members, **settings)
 
     def _member_folds(self, n_members: int) -> int:
         """How many folds members take turns to hold out: no more than there are groups."""
@@ -192,20 +168,10 @@ class _Methods:
         return min(5, n_members, fewest)
 
     def _dropout_of_classes(self) -> list[Any]:
-        trained = self._trained(partial(self._network, self.read.n_outputs, dropout=_DROPOUT_RATE), 1)
-        pairs = self._tests(trained.ensembles)
-        return [ensemble.sampled(self.inputs[test], _SAMPLES, self.settings.seed) for ensemble, test in pairs]
+        trained = self._trained(1, self.read.n_outputs, _DROPOUT_RATE)
+        how: dict[str, Any] = {"n_samples": _SAMPLES, "random_state": self.settings.seed}
+        return [partial(ensemble.sampled, **how) for ensemble in trained.ensembles]
 
     def _dropout_of_numbers(self) -> list[Any]:
-        models = fit_dropout(
-            self.inputs,
-            self.read.y,
-            [train for train, _ in self.folds],
-            rates=RATES,
-            hidden_sizes=self.settings.hidden_sizes,
-            n_samples=_SAMPLES,
-            sample_weight=self.read.weights,
-            verbose=self.verbose,
-            **self.settings.training(len(self.folds[0][0])),
-        )
-        return [model(self.inputs[test]) for model, test in self._tests(models)]
+        settings = {"hidden_sizes": self.settings.hidden_sizes, "n_samples": _SAMPLES, **self._training()}
+        return [*fit_dropout(self.inputs, self.read.y, [train for train, _ in self.folds], **settings)]

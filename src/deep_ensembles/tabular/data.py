@@ -1,26 +1,17 @@
 """The rows of a table to learn from: what is read, which rows are used, and which of them are held out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deep_ensembles import columns
 from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out, hold_out_groups, hold_out_latest
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import (
-    Schema,
-    TableError,
-    Target,
-    infer_schema,
-    infer_target,
-    read_groups,
-    read_times,
-    read_weights,
-)
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.settings import TableSettings
 
@@ -43,7 +34,7 @@ class TableData:
     """
 
     table: pa.Table
-    target: Target
+    target: columns.Target
     y: NDArray[Any]
     rows: NDArray[np.int64]
     weights: NDArray[np.float64] | None
@@ -59,14 +50,15 @@ class TableData:
         """How many raw outputs a network needs: one per class, or mean and variance."""
         return len(self.target.classes) or 2
 
-    def select(self, rows: NDArray[np.int64]) -> pa.Table:
+    def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
-        return self.table.take(pa.array(rows))
+        arrays: Any = {name: values[rows] for name, values in vars(self).items() if isinstance(values, np.ndarray)}
+        return replace(self, table=self.table.take(pa.array(rows)), **arrays)
 
-    def schema(self, settings: TableSettings, rows: NDArray[np.int64] | None = None) -> Schema:
-        """What columns are, inferred from some rows; from all by default."""
-        table = self.table if rows is None else self.select(rows)
-        return infer_schema(table, settings.target, drop=settings.not_inputs, kinds=settings.kinds, decimal=self.decimal)
+    def schema(self, settings: TableSettings) -> columns.Schema:
+        """What columns are, inferred from the rows."""
+        known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal}
+        return columns.infer_schema(self.table, settings.target, drop=settings.not_inputs, **known)
 
 
 def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
@@ -77,12 +69,12 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     for note in files.notes:
         log(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
-    target, y, kept = infer_target(settings.target, whole[settings.target], settings.task, decimal)
+    target, y, kept = columns.infer_target(settings.target, whole[settings.target], settings.task, decimal)
     log(target.reason)
     for note in target.notes:
         log(f"note: {note}")
     table, rows = whole.filter(pa.array(kept)), np.flatnonzero(kept)
-    weights = None if settings.weights is None else read_weights(settings.weights, whole[settings.weights], rows)
+    weights = None if settings.weights is None else columns.read_weights(settings.weights, whole[settings.weights], rows)
     if weights is not None:
         log(f"note: rows count in training as `{settings.weights}` says, in scores each counts once")
     if weights is not None and not weights.all():
@@ -90,9 +82,9 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
         log(f"note: {(~counted).sum()} rows of weight 0 are left out")
         table, y, rows, weights = table.filter(pa.array(counted)), y[counted], rows[counted], weights[counted]
     if len(y) < LEAST_ROWS:
-        raise TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
-    groups = None if settings.group is None else read_groups(settings.group, table[settings.group])
-    times = None if settings.time is None else read_times(settings.time, whole[settings.time], rows)
+        raise columns.TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
+    groups = None if settings.group is None else columns.read_groups(settings.group, table[settings.group])
+    times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
     return TableData(table, target, y, rows, weights, groups, times, decimal)
 
 
@@ -100,9 +92,9 @@ def _check_columns(names: tuple[str, ...], settings: TableSettings) -> None:
     needed = (settings.target, *settings.roles, *settings.drop, *settings.kinds)
     if lacking := [name for name in needed if name not in names]:
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise TableError(f"the table has no column `{lacking[0]}`; it has {shown}")
+        raise columns.TableError(f"the table has no column `{lacking[0]}`; it has {shown}")
     if settings.target in settings.roles or settings.target in settings.drop:
-        raise TableError(f"`{settings.target}` is the target and cannot be anything else")
+        raise columns.TableError(f"`{settings.target}` is the target and cannot be anything else")
 
 
 def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -118,10 +110,17 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
     if data.times is not None:
         train, held_out = hold_out_latest(data.times, wanted)
         if not len(held_out):
-            raise TableError(f"`{settings.time}` is the same in the latest rows, so that none can be held out")
+            raise columns.TableError(f"`{settings.time}` is the same in the latest rows, so that none can be held out")
         return train, held_out
     generator = stream(run_seeds(settings.seed, 1)[0], Purpose.VALIDATION, 1)
     if data.groups is not None:
         return hold_out_groups(data.groups, wanted, generator)
     strata = data.y.astype(np.int64) if data.target.classes else None
     return hold_out(rows, wanted / n, generator, strata)
+
+
+def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData, TableData]:
+    """Read a table whole: (what to train on, what is held out)."""
+    read = read_data(data, settings, log)
+    train, held_out = split_rows(read, settings)
+    return read.take(train), read.take(held_out)

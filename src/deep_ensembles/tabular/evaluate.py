@@ -37,15 +37,9 @@ def evaluate_table(
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
     rows = _Rows(model, errors, _about(model, files))
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
-        evaluation = evaluate(
-            rows.batches(files, update),
-            constant=model.constant,
-            coverage=coverage,
-            labels=[str(label) for label in model.target.classes] or None,
-            columns=rows.columns,
-            unseen=rows.unseen,
-            about=rows.about,
-        )
+        shown: dict[str, Any] = {"columns": rows.columns, "unseen": rows.unseen, "about": rows.about}
+        common: dict[str, Any] = {"constant": model.constant, "labels": model.labels, "coverage": coverage}
+        evaluation = evaluate(rows.batches(files, update), **common, **shown)
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 

@@ -47,9 +47,7 @@ class ParquetFile:
                 wanted = [stored[place] for place in places]
                 everything = not wanted or any(stored.count(name) > 1 for name in wanted)
                 for batch in file.iter_batches(batch_rows, columns=None if everything else wanted):
-                    chosen = [
-                        batch.column(place if everything else name) for place, name in zip(places, wanted, strict=True)
-                    ]
+                    chosen = [batch.column(key) for key in (places if everything else wanted)]
                     yield _named(list(map(_without_dictionary, chosen)), columns, batch.num_rows)
         except (pa.ArrowException, OSError) as error:
             raise TableError(f"{self.path} cannot be read ({_line(error)}); is it complete?") from error

@@ -19,10 +19,9 @@ from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp
-from deep_ensembles.recalibration import Recalibration, choose
 from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
-from deep_ensembles.tabular.data import Log, TableData, read_data, split_rows
+from deep_ensembles.tabular.data import Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import TableSettings
@@ -61,101 +60,72 @@ def fit_table(
         checkpoint: where to keep the state of training.
         verbose: 1 for a progress bar on a terminal.
     """
-    read = read_data(data, settings, log)
-    train_rows, held_rows = split_rows(read, settings)
-    check_recalibration(settings.recalibration, bool(read.target.classes), len(held_rows) or len(train_rows))
-    schema = read.schema(settings, train_rows)
+    train, rest = read_parts(data, settings, log)
+    judged = rest if len(rest) else train
+    check_recalibration(settings.recalibration, bool(train.target.classes), len(judged))
+    schema = train.schema(settings)
     log(schema.listing())
-    log(_use_of_rows(read, train_rows, held_rows, settings))
-    inputs = schema.encode(read.select(train_rows))
-    ensemble = _trained(inputs, read, train_rows, settings, checkpoint=checkpoint, verbose=verbose)
-    rows = held_rows if len(held_rows) else train_rows
-    cells = read.select(rows).select(schema.names)
-    mixture = ensemble.mixture(schema.encode(cells)) if len(held_rows) else ensemble.out_of_fold(inputs)
-    groups = None if read.groups is None else read.groups[rows]
-    times = None if read.times is None else read.times[rows]
-    held = HeldOut(mixture, read.y[rows], settings.recalibration, groups, times)
+    log(_use_of_rows(len(train), len(rest), settings))
+    inputs = schema.encode(train.table)
+    ensemble = _trained(inputs, train, settings, checkpoint=checkpoint, verbose=verbose)
+    mixture = ensemble.mixture(schema.encode(rest.table)) if len(rest) else ensemble.out_of_fold(inputs)
+    held = HeldOut(mixture, judged.y, settings.recalibration, judged.groups, judged.times)
     recalibrated = replace(ensemble, recalibration=held.fit_all())
-    model = TableModel(schema, read.target, recalibrated, _facts(read, train_rows, held_rows, settings))
-    evaluation = _evaluated(held, read.rows[rows], cells, model)
-    log(f"recalibration: {held.describe(recalibrated.recalibration)}")
-    if len(rows) < _FEW:
-        without = " and are those without recalibration" if recalibrated.recalibration and len(rows) < ENOUGH else ""
-        log(f"note: {len(rows)} rows are few to judge by; the scores below say little{without}")
     facts = {
-        **model.facts,
-        "held_out_scores": {score.name: score.ensemble for score in evaluation.scores},
-        "single_recalibration": describe(held.fit_all(single=True) if mixture.n_members > 1 else None),
+        "rows": {"trained": len(train), "held_out": len(rest)},
+        "constant": _constant(train),
+        "settings": asdict(settings),
     }
+    model = TableModel(schema, train.target, recalibrated, facts)
+    evaluation = _evaluated(held, judged, model)
+    log(f"recalibration: {held.describe(recalibrated.recalibration)}")
+    if len(judged) < _FEW:
+        without = " and are those without recalibration" if recalibrated.recalibration and len(judged) < ENOUGH else ""
+        log(f"note: {len(judged)} rows are few to judge by; the scores below say little{without}")
+    single = held.fit_all(single=True) if mixture.n_members > 1 else None
+    scores = {score.name: score.ensemble for score in evaluation.scores}
+    facts |= {"held_out_scores": scores, "single_recalibration": describe(single)}
     return FittedTable(replace(model, facts=facts), evaluation)
 
 
-def _use_of_rows(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> str:
+def _use_of_rows(n_train: int, n_held: int, settings: TableSettings) -> str:
     how = "chosen at random"
     if settings.time is not None:
         how = f"the latest by `{settings.time}`"
     elif settings.group is not None:
         how = f"whole groups of `{settings.group}`"
-    if not len(held):
-        return f"{len(train)} rows are used; each is judged by the networks that hold it out"
-    return f"{len(read)} rows are used: {len(train)} to train on, {len(held)} held out for scores and recalibration ({how})"
+    if not n_held:
+        return f"{n_train} rows are used; each is judged by the networks that hold it out"
+    held_out = f"{n_held} held out for scores and recalibration ({how})"
+    return f"{n_train + n_held} rows are used: {n_train} to train on, {held_out}"
 
 
-def _trained(
-    inputs: NDArray[np.float32],
-    read: TableData,
-    rows: NDArray[np.int64],
-    settings: TableSettings,
-    *,
-    checkpoint: Checkpoint | None,
-    verbose: int,
-) -> Ensemble:
-    groups = None if read.groups is None else read.groups[rows]
-    n_folds = min(5, settings.members, len(rows) if groups is None else len(np.unique(groups)))
+def _trained(inputs: NDArray[np.float32], train: TableData, settings: TableSettings, **others: Any) -> Ensemble:
+    n_folds = min(5, settings.members, len(train) if train.groups is None else len(np.unique(train.groups)))
     if n_folds < 2:
         raise TableError(f"`{settings.group}` has only one group left to train on, and members must hold some out")
-    return fit_ensemble(
-        partial(mlp, inputs.shape[1], read.n_outputs, settings.hidden_sizes),
-        inputs,
-        read.y[rows],
-        n_members=settings.members,
-        sample_weight=None if read.weights is None else read.weights[rows],
-        perturbation=settings.perturbation,
-        folds=ComplementaryFolds(n_folds, groups),
-        checkpoint=checkpoint,
-        verbose=verbose,
-        **settings.training(len(rows)),
-    )
+    build = partial(mlp, inputs.shape[1], train.n_outputs, settings.hidden_sizes)
+    others |= {"folds": ComplementaryFolds(n_folds, train.groups), **settings.training(len(train))}
+    others |= {"n_members": settings.members, "perturbation": settings.perturbation, "sample_weight": train.weights}
+    return fit_ensemble(build, inputs, train.y, **others)
 
 
-def _evaluated(held: HeldOut, rows: NDArray[np.int64], cells: pa.Table, model: TableModel) -> Evaluation:
+def _evaluated(held: HeldOut, judged: TableData, model: TableModel) -> Evaluation:
     """Scores of rows that neither the networks nor the recalibration they are scored with have seen."""
     order = np.concatenate(held.parts())
-    shown = cells.take(pa.array(order)).select(cells.column_names[:SHOWN_COLUMNS])
-    return evaluate(
-        held.batches(),
-        constant=model.constant,
-        labels=[str(label) for label in model.target.classes] or None,
-        columns={"row of the table": rows[order] + 1, **{name: shown[name] for name in shown.column_names}},
-        about={
-            "Predicted": f"{model.target.name} ({model.target.task})",
-            "Recalibration": held.describe(model.ensemble.recalibration),
-        },
-    )
-
-
-def _facts(read: TableData, train: NDArray[np.int64], held: NDArray[np.int64], settings: TableSettings) -> dict[str, Any]:
-    y = read.y[train]
-    if read.target.classes:
-        shares = np.bincount(y.astype(np.int64), minlength=len(read.target.classes)) / len(y)
-        constant: dict[str, Any] = {"shares": shares.tolist()}
-    else:
-        constant = {"mean": float(y.mean()), "std": float(y.std()) or 1.0}
-    return {
-        "rows": {"trained": len(train), "held_out": len(held)},
-        "constant": constant,
-        "settings": asdict(settings),
+    shown = judged.table.select(model.schema.names[:SHOWN_COLUMNS]).take(pa.array(order))
+    about = {
+        "Predicted": f"{model.target.name} ({model.target.task})",
+        "Recalibration": held.describe(model.ensemble.recalibration),
     }
+    columns = {"row of the table": judged.rows[order] + 1, **dict(zip(shown.column_names, shown.columns, strict=True))}
+    return evaluate(held.batches(), constant=model.constant, labels=model.labels, columns=columns, about=about)
+
+
+def _constant(train: TableData) -> dict[str, Any]:
+    if not train.target.classes:
+        return {"mean": float(train.y.mean()), "std": float(train.y.std()) or 1.0}
+    return {"shares": (np.bincount(train.y.astype(np.int64), minlength=train.n_outputs) / len(train)).tolist()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,22 +145,22 @@ class HeldOut:
     groups: NDArray[np.int64] | None = None
     times: NDArray[np.float64] | None = None
 
-    def fit(self, mixture: Mixture, rows: NDArray[np.int64]) -> Recalibration | None:
+    def fit(self, mixture: Mixture, rows: NDArray[np.int64]) -> recalibration.Recalibration | None:
         """What some of the rows ask for; never one that moves the mean where rows are the latest, as that would pass off
         what has changed for what is uncertain."""
         target = torch.from_numpy(self.target[rows])
         if self.name == "none" or (self.name == "auto" and len(rows) < ENOUGH // 2):
             return None
         if self.name != "auto":
-            fitted: Recalibration = getattr(recalibration, self.name)(mixture[torch.from_numpy(rows)], target)
+            fitted: recalibration.Recalibration = getattr(recalibration, self.name)(mixture[torch.from_numpy(rows)], target)
             return fitted
         careful = ("none", "variance_scaling") if self.times is not None and not mixture.is_discrete else None
         groups = None if self.groups is None else self.groups[rows]
         if groups is not None and len(np.unique(groups)) < 2:
             return None
-        return choose(mixture[torch.from_numpy(rows)], target, careful, groups=groups)
+        return recalibration.choose(mixture[torch.from_numpy(rows)], target, careful, groups=groups)
 
-    def fit_all(self, single: bool = False) -> Recalibration | None:
+    def fit_all(self, single: bool = False) -> recalibration.Recalibration | None:
         """What all rows ask for, of the ensemble or of its first member."""
         if self.name == "auto" and len(self.target) < ENOUGH:
             return None
@@ -218,7 +188,7 @@ class HeldOut:
         prediction = mixture[torch.from_numpy(part)]
         return prediction if fitted is None else fitted(prediction)
 
-    def describe(self, fitted: Recalibration | None) -> str:
+    def describe(self, fitted: recalibration.Recalibration | None) -> str:
         """What a recalibration does, and why there is none."""
         if fitted is None and self.name == "auto" and len(self.target) < ENOUGH:
             return f"none; {len(self.target)} rows are too few to tell"

@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Distribution, Normal
 from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
-from deep_ensembles.columns import CLASSIFICATION, REGRESSION, Schema, Target, schema_from, target_from
+from deep_ensembles.columns import TASKS, Schema, Target
 from deep_ensembles.columns.date import PATTERNS
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
@@ -55,6 +55,11 @@ class TableModel:
         return dataclasses.replace(self.ensemble.subset(1), recalibration=restore(self.facts.get("single_recalibration")))
 
     @property
+    def labels(self) -> list[str] | None:
+        """The names of the classes, as text; None for numbers."""
+        return [str(label) for label in self.target.classes] or None
+
+    @property
     def constant(self) -> Distribution:
         """What someone predicts who knows only the training targets: their mean and spread, or the shares of classes."""
         known = self.facts["constant"]
@@ -73,15 +78,14 @@ class TableModel:
     def from_file(cls, config: Mapping[str, Any], ensemble: Ensemble) -> TableModel:
         """The model that `save` described, around its ensemble, if they agree."""
         table = config["table"]
-        model = cls(schema_from(table["schema"]), target_from(table["target"]), ensemble, table["facts"])
+        model = cls(Schema.from_data(table["schema"]), Target.from_data(table["target"]), ensemble, table["facts"])
         _check_columns(model.schema, math.prod(ensemble.feature_shape))
         _check_target(model.target, ensemble)
         n_shares = len(model.facts["constant"].get("shares", ()))
         require(n_shares == len(model.target.classes), "constant", "one share per class", n_shares)
         rows = [model.facts["rows"][part] for part in ("trained", "held_out")]
-        require(
-            all(type(count) is int for count in rows) and bool(model.constant.batch_shape == ()), "rows", "numbers", rows
-        )
+        counted = all(type(count) is int for count in rows) and bool(model.constant.batch_shape == ())
+        require(counted, "rows", "numbers", rows)
         # Whatever else does not fit shows when a row is predicted.
         empty = pa.table({name: pa.array([None], pa.string()) for name in model.schema.names})
         model.single(model.schema.encode(empty, "missing"))
@@ -89,16 +93,12 @@ class TableModel:
         return model
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
-
-
 # What a field of a column may be, by its annotation; a tuple holds values of one type.
 _FIELDS: dict[Any, Callable[[Any], bool]] = {
     str: lambda value: isinstance(value, str),
     bool: lambda value: isinstance(value, bool),
     int: lambda value: type(value) is int and 0 <= value < 2**53,
-    float: _is_number,
+    float: lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
 }
 
 
@@ -135,9 +135,9 @@ def _check_columns(schema: Schema, n_inputs: int) -> None:
 def _check_target(target: Target, ensemble: Ensemble) -> None:
     """A target that a file describes must be what the ensemble predicts."""
     _check_fields(target)
-    require(target.task in (REGRESSION, CLASSIFICATION) and target.decimal in ".,", "task", "known", target.task)
+    require(target.task in TASKS and target.decimal in ".,", "task", "known", target.task)
     classes = len(target.classes)
     different = len(set(target.classes)) == classes and (classes == ensemble.n_outputs or not classes)
-    require(different and bool(classes) == (target.task == CLASSIFICATION), "classes", "one per output", classes)
+    require(different and target.task == TASKS[bool(classes)], "classes", "one per output", classes)
     discrete = getattr(ensemble.head, "discrete", bool(classes))
     require(discrete == bool(classes), "task", "that of the head", target.task)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from deep_ensembles._checks import check_integer, check_number, require
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import TASKS, TableError
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.training import Recipe
 
@@ -73,10 +73,9 @@ class TableSettings:
             check_integer("hidden_sizes", size, low=1)
         for name in ("drop", "hidden_sizes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        require(self.task in (None, "regression", "classification"), "task", "regression or classification", self.task)
-        require(
-            self.recalibration in RECALIBRATIONS, "recalibration", f"one of {', '.join(RECALIBRATIONS)}", self.recalibration
-        )
+        require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
+        known = f"one of {', '.join(RECALIBRATIONS)}"
+        require(self.recalibration in RECALIBRATIONS, "recalibration", known, self.recalibration)
         if self.holdout is not None:
             check_number("holdout", self.holdout, low=0, high=0.9)
         check_integer("members", self.members, low=2)

@@ -50,7 +50,7 @@ def read_head(path: Path) -> Head:
         if start.startswith(magic):
             raise TableError(f"{path} is {kind}, not a table of text or Parquet; export it as CSV or Parquet")
     compression = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), None)
-    with _open_bytes(path, compression) as stream:
+    with pa.input_stream(str(path), compression=compression) as stream:
         try:
             raw = stream.read(_HEAD)
             if b"\n" not in raw and b"\r" not in raw:
@@ -91,14 +91,9 @@ def _decode(raw: bytes) -> str:
     return raw.decode("latin-1")
 
 
-def _open_bytes(path: Path, compression: str | None) -> pa.NativeFile:
-    """A file's bytes, unpacked."""
-    return pa.input_stream(str(path), compression=compression)
-
-
 def _open_text(path: Path, head: Head) -> pa.NativeFile:
     """A file's bytes, unpacked and in UTF-8 where its encoding is known for the whole file."""
-    stream = _open_bytes(path, head.compression)
+    stream = pa.input_stream(str(path), compression=head.compression)
     return stream if head.encoding == "utf-8" else pa.transcoding_input_stream(stream, head.encoding, "utf-8")
 
 
@@ -235,16 +230,13 @@ class TextFile:
                 raise
 
     def _reader(self, columns: Sequence[str], block: int, raw: bool) -> Iterator[pa.RecordBatch]:
-        kind = pa.binary() if raw else pa.string()
+        kinds = dict.fromkeys(self.names, pa.binary() if raw else pa.string())
+        parse = csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True)
+        convert = csv.ConvertOptions(column_types=kinds, include_columns=list(columns))
+        read = csv.ReadOptions(column_names=list(self.names), block_size=block, skip_rows=self.head.skipped)
+        read.skip_rows_after_names = 1
         with _open_text(self.path, self.head) as stream:
-            yield from csv.open_csv(
-                stream,
-                csv.ReadOptions(
-                    column_names=list(self.names), block_size=block, skip_rows=self.head.skipped, skip_rows_after_names=1
-                ),
-                csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True),
-                csv.ConvertOptions(column_types=dict.fromkeys(self.names, kind), include_columns=list(columns)),
-            )
+            yield from csv.open_csv(stream, read, parse, convert)
 
     def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
