@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from deep_ensembles._files import write_atomically
-from deep_ensembles.report.charts import Band, Columns, Figure, Grid, Image, Layer, Line, Panel, Points, Ranges
+from deep_ensembles.report.charts import Band, Figure, Grid, Image, Layer, Line, Panel, Points, Ranges
 
 try:
     from matplotlib import rc_context
@@ -59,17 +59,12 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
         _draw_layer(axis, layer)
     is_image = any(isinstance(layer, Image) for layer in panel.layers)
     axis.set_title(panel.title, color=_INK, fontsize=9 if is_image else 11)
-    axis.set(xlabel=panel.x_label, ylabel=panel.y_label)
-    if panel.x_limits is not None:
-        axis.set_xlim(*panel.x_limits)
-    if panel.y_limits is not None:
-        axis.set_ylim(*panel.y_limits)
-    if panel.x_ticks is not None:
-        axis.set_xticks(range(len(panel.x_ticks)), panel.x_ticks)
-    if panel.y_ticks is not None:
-        axis.set_yticks(range(len(panel.y_ticks)), panel.y_ticks)
-    if panel.square:
-        axis.set_box_aspect(1)
+    axis.set(xlabel=panel.x_label, ylabel=panel.y_label, box_aspect=1 if panel.square else None)
+    for name, limits, ticks in (("x", panel.x_limits, panel.x_ticks), ("y", panel.y_limits, panel.y_ticks)):
+        if limits is not None:
+            axis.set(**{f"{name}lim": limits})
+        if ticks is not None:
+            axis.set(**{f"{name}ticks": range(len(ticks)), f"{name}ticklabels": ticks})
     if is_image:
         axis.set_axis_off()
     elif panel.legend and axis.get_legend_handles_labels()[1]:
@@ -88,18 +83,16 @@ def _draw_layer(axis: Any, layer: Layer) -> None:
             for column, text in enumerate(texts):
                 axis.text(column, row, text, ha="center", va="center", color=_INK, fontsize=8)
         return
-    colour, label = _COLOURS[layer.role], layer.label or None
+    style: dict[str, Any] = {"color": _COLOURS[layer.role], "label": layer.label or None}
     if isinstance(layer, Band):
-        axis.fill_between(layer.x, layer.low, layer.high, color=colour, alpha=0.28, linewidth=0, label=label)
-    elif isinstance(layer, Line):
-        style, marker = "--" if layer.dashed else "-", "o" if layer.markers else None
-        axis.plot(layer.x, layer.y, style, color=colour, marker=marker, markersize=4.5, linewidth=1.5, label=label)
+        axis.fill_between(layer.x, layer.low, layer.high, alpha=0.28, linewidth=0, **style)
     elif isinstance(layer, Ranges):
-        axis.vlines(layer.x, layer.low, layer.high, color=colour, alpha=0.5, linewidth=1.2, label=label)
-    elif isinstance(layer, Columns):
-        axis.stairs(layer.heights, layer.edges, fill=True, color=colour, alpha=0.7, label=label)
+        axis.vlines(layer.x, layer.low, layer.high, alpha=0.5, linewidth=1.2, **style)
+    elif isinstance(layer, Line):
+        dashes, marker = "--" if layer.dashed else "-", "o" if layer.markers else None
+        axis.plot(layer.x, layer.y, dashes, marker=marker, markersize=4.5, linewidth=1.5, **style)
     elif isinstance(layer, Points):
-        bars = {"capsize": 2, "elinewidth": 1.2} if layer.x_error is not None else {}
-        axis.errorbar(
-            layer.x, layer.y, xerr=layer.x_error, fmt=layer.marker, color=colour, markersize=4.5, label=label, **bars
-        )
+        style |= {"markersize": 4.5, "capsize": 2, "elinewidth": 1.2}
+        axis.errorbar(layer.x, layer.y, xerr=layer.x_error, fmt=layer.marker, **style)
+    else:
+        axis.stairs(layer.heights, layer.edges, fill=True, alpha=0.7, **style)

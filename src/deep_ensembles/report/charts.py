@@ -1,8 +1,7 @@
 """Charts as plain data, and the charts of an evaluation; `report.svg` and `paper.figures` draw them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,8 +14,7 @@ from deep_ensembles.report.words import count, level
 Role: TypeAlias = Literal["ours", "other", "third", "fourth", "truth", "data", "muted"]
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line through points, with markers or dashes on request."""
 
     x: ArrayLike
@@ -27,9 +25,8 @@ class Line:
     markers: bool = False
 
 
-@dataclass(frozen=True)
-class Band:
-    """The area between two lines."""
+class Span(NamedTuple):
+    """What lies between `low` and `high` at every `x`; drawn as a `Band` or as `Ranges`."""
 
     x: ArrayLike
     low: ArrayLike
@@ -38,8 +35,15 @@ class Band:
     role: Role = "ours"
 
 
-@dataclass(frozen=True)
-class Points:
+class Band(Span):
+    """The area between two lines."""
+
+
+class Ranges(Span):
+    """A vertical bar from `low` to `high` at every `x`."""
+
+
+class Points(NamedTuple):
     """Single points, with horizontal bars of half-length `x_error` if given."""
 
     x: ArrayLike
@@ -50,26 +54,13 @@ class Points:
     marker: str = "o"
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(NamedTuple):
     """Pixels: `[height, width]` grey or `[height, width, 3]` colours."""
 
     pixels: np.ndarray
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """A vertical bar from `low` to `high` at every `x`."""
-
-    x: ArrayLike
-    low: ArrayLike
-    high: ArrayLike
-    label: str = ""
-    role: Role = "ours"
-
-
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """Histogram columns from 0 to `heights` between neighbouring `edges`, of which there is one more."""
 
     edges: ArrayLike
@@ -78,8 +69,7 @@ class Columns:
     role: Role = "ours"
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """Cells `[row, column]` between 0 (empty) and 1 (full), row 0 on top at height 0, with a text in each on request."""
 
     cells: np.ndarray
@@ -89,8 +79,7 @@ class Grid:
 Layer: TypeAlias = Line | Band | Points | Image | Ranges | Columns | Grid
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """One pair of axes.
 
     Arguments:
@@ -116,8 +105,7 @@ class Panel:
     reading: str = ""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Panels side by side.
 
     Arguments:
@@ -133,8 +121,7 @@ class Row:
     widths: Sequence[float] | None = None
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """Rows of panels, and a description for readers who cannot see them."""
 
     rows: Sequence[Row]
@@ -143,20 +130,24 @@ class Figure:
     description: str = ""
 
 
-_SOURCES: tuple[tuple[str, str, Role], ...] = (
-    ("ensemble", "ensemble", "ours"),
-    ("single", "one member", "other"),
-    ("constant", "constant", "third"),
-)
+_SOURCES: dict[str, tuple[str, Role]] = {
+    "ensemble": ("ensemble", "ours"),
+    "single": ("one member", "other"),
+    "constant": ("constant", "third"),
+}
 _TEXT_CLASSES = 12
 
 
 def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
     """The charts of an evaluation by name, in the order of a page; a chart's verdict has the same name."""
-    makers = {name: make for name, make in _CHARTS[evaluation.task].items() if name != "matrix" or name in evaluation.curves}
-    if evaluation.n_members > 1:
-        makers["parts"] = _parts
-    return {name: make(evaluation) for name, make in makers.items()}
+    charts: dict[str, Callable[[Evaluation], Panel]]
+    if evaluation.task == "classes":
+        charts = {"reliability": _reliability, "confidence": _confidence, "accuracy": _accuracy}
+        charts |= {"matrix": _matrix, "error": _class_error} if "matrix" in evaluation.curves else {"error": _class_error}
+    else:
+        charts = {"calibration": _calibration, "levels": _levels, "width": _width, "rows": _rows, "error": _number_error}
+    charts |= {"risk": _risk, "parts": _parts} if evaluation.n_members > 1 else {"risk": _risk}
+    return {name: chart(evaluation) for name, chart in charts.items()}
 
 
 def _ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line:
@@ -165,11 +156,8 @@ def _ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line
 
 def _calibration(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["calibration"]
-    lines = [
-        Line(curve["level"], curve[key], label, role, markers=key == "ensemble")
-        for key, label, role in _SOURCES
-        if key in curve
-    ]
+    sources = [name for name in _SOURCES if name in curve]
+    lines = [Line(curve["level"], curve[name], *_SOURCES[name], markers=name == "ensemble") for name in sources]
     reading = (
         "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve "
         "lies on the dashed line; below it intervals are too narrow, above it too wide."
@@ -193,11 +181,8 @@ def _levels(evaluation: Evaluation) -> Panel:
 
 def _width(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["width"]
-    lines = [
-        Line(curve[f"{key} width"], curve[f"{key} coverage"], label, role, markers=True)
-        for key, label, role in _SOURCES
-        if f"{key} width" in curve
-    ]
+    sources = [name for name in _SOURCES if f"{name} width" in curve]
+    lines = [Line(curve[f"{name} width"], curve[f"{name} coverage"], *_SOURCES[name], markers=True) for name in sources]
     reading = (
         f"Intervals at {', '.join(map(level, curve['level']))}: how wide they are on average, and how many rows they hold. "
         "The better model reaches the same share with narrower intervals: its curve lies further up and to the left."
@@ -212,14 +197,13 @@ def _rows(evaluation: Evaluation) -> Panel:
     both = np.concatenate([curve["actual"], curve["mean"]])
     ends = [float(both.min()), float(both.max())]
     layers: list[Layer] = [_ideal(ends, ends, "actual = predicted")]
-    groups: tuple[tuple[Any, str, Role], ...] = ((~missed, "interval holds", "ours"), (missed, "does not", "other"))
-    for group, label, role in groups:
+    groups: dict[Role, tuple[str, np.ndarray]] = {"ours": ("interval holds", ~missed), "other": ("does not", missed)}
+    for role, (label, group) in groups.items():
         if group.any():
             actual, mean, low, high = (curve[name][group] for name in ("actual", "mean", "low", "high"))
             layers += [Ranges(actual, low, high, "", role), Points(actual, mean, label, role, marker=".")]
-    which = "All rows"
-    if len(missed) < evaluation.n_rows:
-        which = f"{len(missed)} rows drawn at random from {count(evaluation.n_rows)}"
+    is_sample, n_rows = len(missed) < evaluation.n_rows, count(evaluation.n_rows)
+    which = f"{len(missed)} rows drawn at random from {n_rows}" if is_sample else "All rows"
     reading = (
         f"{which}: dots are predicted means, bars the {coverage} intervals. Good dots lie along the dashed line, and nearly "
         "all bars cross it."
@@ -318,11 +302,8 @@ def _accuracy(evaluation: Evaluation) -> Panel:
         "Accuracy of the rows whose confidence is at least the threshold, and how many those are (dashed). A good curve "
         "rises steadily to 100 per cent while many rows are still kept."
     )
-    title, labels = (
-        "How accurate is it where it is confident?",
-        ("least confidence that is trusted", "accuracy, share of rows"),
-    )
-    return Panel(layers, title, *labels, (0, 1), (0, 1.02), reading=reading)
+    title, x_label = "How accurate is it where it is confident?", "least confidence that is trusted"
+    return Panel(layers, title, x_label, "accuracy, share of rows", (0, 1), (0, 1.02), reading=reading)
 
 
 def _matrix(evaluation: Evaluation) -> Panel:
@@ -342,32 +323,10 @@ def _matrix(evaluation: Evaluation) -> Panel:
 
 def _accuracy_lines(evaluation: Evaluation, name: str, x: str, markers: bool = False) -> list[Line]:
     """The accuracy of one member alone, where it is known, and above it the ensemble's."""
-    curves, single = evaluation.curves, f"single {name}"
-    lines = [Line(curves[name][x], curves[name]["accuracy"], "ensemble", "ours", markers=markers)]
-    if single in curves:
-        lines.insert(0, Line(curves[single][x], curves[single]["accuracy"], "one member", "other", markers=markers))
-    return lines
+    curves = {"single": evaluation.curves.get(f"single {name}"), "ensemble": evaluation.curves[name]}
+    known = {source: curve for source, curve in curves.items() if curve is not None}
+    return [Line(curve[x], curve["accuracy"], *_SOURCES[source], markers=markers) for source, curve in known.items()]
 
 
 def _arrays(curve: Any) -> dict[str, np.ndarray]:
     return {name: np.array(values, dtype=np.float64) for name, values in curve.items()}
-
-
-_CHARTS: dict[str, dict[str, Callable[[Evaluation], Panel]]] = {
-    "classes": {
-        "reliability": _reliability,
-        "confidence": _confidence,
-        "accuracy": _accuracy,
-        "matrix": _matrix,
-        "error": _class_error,
-        "risk": _risk,
-    },
-    "numbers": {
-        "calibration": _calibration,
-        "levels": _levels,
-        "width": _width,
-        "rows": _rows,
-        "error": _number_error,
-        "risk": _risk,
-    },
-}

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +12,7 @@ from deep_ensembles.metrics import accuracy_confidence_curve
 from deep_ensembles.metrics.calibration import reliability
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import rows as per_row
-from deep_ensembles.report.evaluation import Curve, Findings, Score, Threshold
+from deep_ensembles.report.evaluation import Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Vector
 from deep_ensembles.report.words import confidence_verdict, number, order_verdict, percent, row_count
 from deep_ensembles.scoring import brier, log_score
@@ -25,11 +24,11 @@ MATRIX_CLASSES = 64
 _CONFUSIONS = 15
 
 
-def class_values(prediction: Mixture, target: Tensor) -> Rows:
+def class_values(prediction: Mixture, target: Tensor) -> dict[str, Tensor]:
     """What predictions of classes were worth, row by row."""
     confidence, predicted = prediction.probs.max(-1)
     order = prediction.probs.argsort(dim=-1, descending=True, stable=True)
-    values = {
+    return {
         "confidence": confidence.clamp_max(1.0),
         "predicted": predicted,
         "correct": predicted == target,
@@ -37,12 +36,11 @@ def class_values(prediction: Mixture, target: Tensor) -> Rows:
         "nll": log_score(prediction, target),
         "brier": brier(prediction, target),
     }
-    return per_row.vectors(values)
 
 
-def class_details(prediction: Mixture, target: Tensor) -> Rows:
+def class_details(prediction: Mixture, target: Tensor) -> dict[str, Tensor]:
     """What else is shown of the ensemble's rows."""
-    values = {
+    return {
         "actual": target,
         "aleatoric": prediction.aleatoric,
         "epistemic": prediction.epistemic,
@@ -50,33 +48,34 @@ def class_details(prediction: Mixture, target: Tensor) -> Rows:
         "entropy": prediction.entropy(),
         "disagreement": prediction.disagreement,
     }
-    return per_row.vectors(values)
 
 
-def class_findings(sources: Sources, labels: Sequence[str], columns: Columns | None) -> Findings:
-    """Everything that an evaluation of predicted classes says of the rows."""
+def class_fields(sources: Sources, labels: Sequence[str], columns: Columns | None) -> dict[str, Any]:
+    """The fields of an `Evaluation` that are special to predicted classes."""
     rows, names = sources.ensemble, np.array(labels, dtype=object)
     scores, curves = _scores(sources, len(labels)), _curves(sources, len(labels))
     shown = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
     shown |= {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")}
-    return Findings(
-        scores,
-        curves,
-        _thresholds(rows["confidence"], rows["correct"]),
-        uncertain=per_row.examples(rows["entropy"], shown, columns),
-        wrong=per_row.examples(np.where(rows["correct"] == 1, 0.0, rows["nll"]), shown, columns),
-        verdicts=_verdicts(rows, scores, curves, labels),
-        summary=_summary(rows, scores),
-    )
+    return {
+        "task": "classes",
+        "coverage": None,
+        "labels": tuple(labels),
+        "scores": scores,
+        "curves": curves,
+        "thresholds": _thresholds(rows["confidence"], rows["correct"]),
+        "uncertain": per_row.examples(rows["entropy"], shown, columns),
+        "wrong": per_row.examples(np.where(rows["correct"] == 1, 0.0, rows["nll"]), shown, columns),
+        "verdicts": _verdicts(rows, scores, curves, labels),
+        "summary": _summary(rows, scores),
+    }
 
 
 def _scores(sources: Sources, n_classes: int) -> list[Score]:
     meaning = "share of rows whose most probable class is the true one"
-    scores = [per_row.mean_score("Accuracy", meaning, "higher", sources, "correct", share=True)]
-    meaning = "mean negative log-likelihood, −log p(true class), in nats"
-    scores.append(per_row.mean_score("NLL", meaning, "lower", sources, "nll"))
+    scores = [sources.mean_score("correct", "Accuracy", meaning, "higher", share=True)]
+    scores.append(sources.mean_score("nll", "NLL", "mean negative log-likelihood, −log p(true class), in nats"))
     meaning = f"mean squared distance of the probabilities from the truth, divided by the {n_classes} classes"
-    scores.append(per_row.mean_score("Brier score", meaning, "lower", sources, "brier"))
+    scores.append(sources.mean_score("brier", "Brier score", meaning))
     if n_classes > 2 * _TOP:
         meaning = f"share of rows whose true class is not among the {_TOP} most probable"
         values = sources.apply(lambda rows: float((rows["place"] >= _TOP).mean()))
@@ -157,8 +156,7 @@ def _thresholds(confidence: Vector, correct: Vector) -> list[Threshold]:
     # Per mille between a good model's accuracy and 1, else per cent.
     parts = 1000 if overall > 0.95 else 200 if overall > 0.8 else 100
     targets = np.arange(int(np.floor(overall * parts)) + 1, parts + 1) / parts
-    lines = per_row.thresholds(-confidence, correct, targets[targets > overall].tolist(), at_least=True)
-    return [replace(line, threshold=-line.threshold) for line in lines]
+    return per_row.thresholds(confidence, correct, targets[targets > overall].tolist(), at_least=True)
 
 
 def _verdicts(rows: Rows, scores: list[Score], curves: dict[str, Curve], labels: Sequence[str]) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Predictions and what happened, batch by batch → an `Evaluation`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -10,12 +11,12 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._distributions import indexed, rebuilt
-from deep_ensembles._tensors import checked_target
+from deep_ensembles._tensors import checked_target, refuse
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
-from deep_ensembles.report.classes import class_details, class_findings, class_values
-from deep_ensembles.report.evaluation import Evaluation, Findings, Unseen
-from deep_ensembles.report.numbers import number_details, number_findings, number_values
+from deep_ensembles.report.classes import class_details, class_fields, class_values
+from deep_ensembles.report.evaluation import Evaluation, Unseen
+from deep_ensembles.report.numbers import number_details, number_fields, number_values
 from deep_ensembles.report.rows import Columns, Rows, Sources
 from deep_ensembles.report.words import lead_verdict
 
@@ -65,28 +66,21 @@ def evaluate(
     sources, n_classes, n_members = _collect(batches, constant, coverage)
     names = [str(label) for label in (range(n_classes) if labels is None else labels)] if n_classes else []
     require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
-    findings = class_findings(sources, names, columns) if names else number_findings(sources, coverage, columns)
-    return Evaluation(
-        task="classes" if names else "numbers",
-        n_rows=len(sources.ensemble["actual"]),
-        n_members=n_members,
-        coverage=None if names else coverage,
-        about={str(name): str(value) for name, value in (about or {}).items()},
-        labels=tuple(names),
-        unseen=unseen,
-        **_compared_with_constant(findings)._asdict(),
-    )
+    task = class_fields(sources, names, columns) if names else number_fields(sources, coverage, columns)
+    about = {str(name): str(value) for name, value in (about or {}).items()}
+    n_rows = len(sources.ensemble["actual"])
+    return _compared_with_constant(Evaluation(n_rows=n_rows, n_members=n_members, about=about, unseen=unseen, **task))
 
 
-def _compared_with_constant(findings: Findings) -> Findings:
+def _compared_with_constant(evaluation: Evaluation) -> Evaluation:
     """With a verdict on whether predictions are better than a constant; if they are not, the summary says so too."""
-    for score in findings.scores:
+    for score in evaluation.scores:
         if score.name in ("NLL", "CRPS") and score.lead is not None and score.lead_error is not None:
             verdict = lead_verdict(score.name, score.lead, score.lead_error)
             is_better = score.lead < -2 * score.lead_error
-            summary = findings.summary if is_better else f"{findings.summary} {verdict}"
-            return findings._replace(verdicts={**findings.verdicts, "constant": verdict}, summary=summary)
-    return findings
+            summary = evaluation.summary if is_better else f"{evaluation.summary} {verdict}"
+            return replace(evaluation, verdicts={**evaluation.verdicts, "constant": verdict}, summary=summary)
+    return evaluation
 
 
 def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tuple[Sources, int, int]:
@@ -94,11 +88,8 @@ def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tu
     parts: list[Sources] = []
     n_classes = n_members = 0
     for prediction, target, single in _small_batches(batches):
-        n_members = prediction.n_members
-        if isinstance(prediction, Mixture) and prediction.is_discrete:
-            n_classes, details = prediction.probs.shape[-1], class_details(prediction, target)
-        else:
-            details = number_details(prediction, target)
+        n_members, n_classes = prediction.n_members, prediction.probs.shape[-1] if prediction.is_discrete else 0
+        details = _vectors((class_details if n_classes else number_details)(prediction, target))
         repeated = None if constant is None else _repeated(constant, len(target), n_classes)
         ensemble, member, same = (_values(source, target, coverage) for source in (prediction, single, repeated))
         parts.append(Sources(ensemble | details, member, same))
@@ -106,12 +97,18 @@ def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tu
     return Sources(*map(_joined, zip(*parts, strict=True))), n_classes, n_members
 
 
-def _values(prediction: Prediction | None, target: Tensor, coverage: float) -> Rows:
+def _values(prediction: Any, target: Tensor, coverage: float) -> Rows:
     if prediction is None:
         return {}
-    if isinstance(prediction, Mixture) and prediction.is_discrete:
-        return class_values(prediction, target)
-    return number_values(prediction, target, coverage)
+    is_class = prediction.is_discrete
+    return _vectors(class_values(prediction, target) if is_class else number_values(prediction, target, coverage))
+
+
+def _vectors(tensors: Mapping[str, Tensor]) -> Rows:
+    """Tensors of one number per row as NumPy arrays; NaN is refused."""
+    for name, tensor in tensors.items():
+        refuse(tensor.isnan(), "prediction", f"without NaN (`{name}`)", tensor)
+    return {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
 
 
 def _joined(parts: tuple[Rows, ...]) -> Rows:
@@ -120,7 +117,7 @@ def _joined(parts: tuple[Rows, ...]) -> Rows:
     return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}
 
 
-def _small_batches(batches: Any) -> Iterator[Batch]:
+def _small_batches(batches: Any) -> Iterator[tuple[Any, Tensor, Any]]:
     """Batches of bounded size, on the CPU in double precision."""
     several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
     for prediction, target, single in (Batch(*batch) for batch in several):
@@ -130,7 +127,7 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
         checked = _checked(prediction, target) if shape[0] else target
         for start in range(0, shape[0], _BATCH_ROWS):
             rows = slice(start, start + _BATCH_ROWS)
-            yield Batch(_in_double(prediction[rows]), checked[rows], None if single is None else _in_double(single[rows]))
+            yield _in_double(prediction[rows]), checked[rows], None if single is None else _in_double(single[rows])
 
 
 def _checked(prediction: Prediction, target: Any) -> Tensor:
@@ -153,7 +150,7 @@ def _repeated(constant: Distribution, n_rows: int, n_classes: int) -> Mixture:
         shares: Tensor = constant.probs.detach().cpu().double()  # type: ignore[attr-defined]
         return Mixture(Categorical(probs=shares.expand(1, n_rows, n_classes)))
     require(isinstance(constant, Normal) and not constant.batch_shape, "constant", "one Normal for numbers", constant)
-    return _in_double(Mixture(constant.expand((1, n_rows))))  # type: ignore[return-value]
+    return precise(Mixture(constant.expand((1, n_rows))))
 
 
 def beside_targets(

@@ -1,9 +1,8 @@
 """How good predictions were, as plain data: what a page shows and a program reads."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
 
 from deep_ensembles._files import json_ready
 from deep_ensembles._terminal import Listing
@@ -43,6 +42,11 @@ class Score:
     lead_error: float | None = None
     share: bool = False
 
+    @property
+    def values(self) -> tuple[float, float | None, float | None]:
+        """Of the ensemble, of one member and of the constant."""
+        return self.ensemble, self.single, self.constant
+
     def text(self, value: float | None) -> str:
         """A value of this score as text."""
         return percent(value) if self.share and value is not None else number(value)
@@ -55,7 +59,7 @@ class Score:
     @property
     def best(self) -> float | None:
         """The best of the values; None where there is only one, or for a width, which alone says nothing."""
-        values = [value for value in (self.ensemble, self.single, self.constant) if value is not None]
+        values = [value for value in self.values if value is not None]
         if len(values) < 2 or self.name.endswith("width"):
             return None
         if isinstance(self.better, float):
@@ -126,18 +130,6 @@ class Unseen:
     examples: Sequence[str]
 
 
-class Findings(NamedTuple):
-    """The part of an `Evaluation` that `numbers` and `classes` compute, each in its way."""
-
-    scores: Sequence[Score]
-    curves: Mapping[str, Curve]
-    thresholds: Sequence[Threshold]
-    uncertain: Sequence[Example]
-    wrong: Sequence[Example]
-    verdicts: Mapping[str, str]
-    summary: str
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """How good predictions were, as plain data.
@@ -178,14 +170,10 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as JSON can say it; null where a number is infinite."""
-        fields = dataclasses.asdict(self)
-        return {_JSON_NAMES.get(name, name): json_ready(value) for name, value in fields.items()}
+        return {_JSON_NAMES.get(name, name): json_ready(value) for name, value in asdict(self).items()}
 
     def listing(self) -> Listing:
         """The scores, to print."""
         head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
-        rows = [
-            [score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.aim]
-            for score in self.scores
-        ]
+        rows = [[score.name, *map(score.text, score.values), score.aim] for score in self.scores]
         return Listing("Scores", head, rows)

@@ -10,7 +10,7 @@ from torch import Tensor
 from deep_ensembles.heads import Delta
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
-from deep_ensembles.report.evaluation import Curve, Findings, Score, Threshold
+from deep_ensembles.report.evaluation import Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Vector
 from deep_ensembles.report.words import count, coverage_verdict, level, number, order_verdict, percent, round_step, row_count
 from deep_ensembles.scoring import crps, log_score
@@ -21,7 +21,7 @@ _HISTOGRAM_BINS = 10
 _UNITS = "in the target's units"
 
 
-def number_values(prediction: Prediction, target: Tensor, coverage: float) -> Rows:
+def number_values(prediction: Prediction, target: Tensor, coverage: float) -> dict[str, Tensor]:
     """What predictions of numbers were worth, row by row; of the widths of intervals only the sum, once per batch."""
     values = {
         "mean": prediction.mean,
@@ -37,45 +37,45 @@ def number_values(prediction: Prediction, target: Tensor, coverage: float) -> Ro
         values[f"width {share}"] = (high - low).sum()[None]
         if share == coverage:
             values |= {"inside": _inside(values["level"], share), "low": low, "high": high}
-    return per_row.vectors(values)
+    return values
 
 
-def number_details(prediction: Prediction, target: Tensor) -> Rows:
+def number_details(prediction: Prediction, target: Tensor) -> dict[str, Tensor]:
     """What else is shown of the ensemble's rows."""
     parts = {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
-    return per_row.vectors({"actual": target, **{name: variance.clamp_min(0).sqrt() for name, variance in parts.items()}})
+    return {"actual": target, **{name: variance.clamp_min(0).sqrt() for name, variance in parts.items()}}
 
 
-def number_findings(sources: Sources, coverage: float, columns: Columns | None) -> Findings:
-    """Everything that an evaluation of predicted numbers says of the rows."""
+def number_fields(sources: Sources, coverage: float, columns: Columns | None) -> dict[str, Any]:
+    """The fields of an `Evaluation` that are special to predicted numbers."""
     rows = sources.ensemble
     scores, curves = _scores(sources, coverage), _curves(sources, coverage)
     shown = {"actual": rows["actual"], "predicted": rows["mean"], "error": rows["mean"] - rows["actual"]}
     shown |= {name: rows[name] for name in ("std", "aleatoric", "epistemic", "low", "high")}
     # Where the spread is the same for every row, none is more uncertain than another.
     uncertainty = rows["std"] if np.ptp(rows["std"]) > 0 else np.zeros_like(rows["std"])
-    return Findings(
-        scores,
-        curves,
-        _thresholds(rows["std"], rows["distance"]),
-        uncertain=per_row.examples(uncertainty, shown, columns),
-        wrong=per_row.examples(rows["distance"], shown, columns),
-        verdicts=_verdicts(rows, scores, curves, coverage),
-        summary=_summary(rows, scores, coverage),
-    )
+    return {
+        "task": "numbers",
+        "coverage": coverage,
+        "labels": (),
+        "scores": scores,
+        "curves": curves,
+        "thresholds": _thresholds(rows["std"], rows["distance"]),
+        "uncertain": per_row.examples(uncertainty, shown, columns),
+        "wrong": per_row.examples(rows["distance"], shown, columns),
+        "verdicts": _verdicts(rows, scores, curves, coverage),
+        "summary": _summary(rows, scores, coverage),
+    }
 
 
 def _scores(sources: Sources, coverage: float) -> list[Score]:
-    interval = level(coverage)
-    scores = []
+    interval, scores = level(coverage), []
     if "nll" in sources.ensemble:
-        meaning = "mean negative log-likelihood, −log p(y), in nats"
-        scores.append(per_row.mean_score("NLL", meaning, "lower", sources, "nll"))
+        scores.append(sources.mean_score("nll", "NLL", "mean negative log-likelihood, −log p(y), in nats"))
     meaning = f"mean continuous ranked probability score, ∫(F(z) − 1{{y ≤ z}})² dz, {_UNITS}"
-    scores.append(per_row.mean_score("CRPS", meaning, "lower", sources, "crps"))
-    scores += _error_scores(sources)
+    scores += [sources.mean_score("crps", "CRPS", meaning), *_error_scores(sources)]
     meaning = f"share of rows inside the central {interval} interval"
-    scores.append(per_row.mean_score(f"{interval} coverage", meaning, coverage, sources, "inside", share=True))
+    scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, coverage, share=True))
     meaning = f"mean width of the central {interval} interval, {_UNITS}; narrow is good if the coverage holds"
     scores.append(Score(f"{interval} width", meaning, "lower", *sources.apply(lambda rows: _width(rows, coverage))))
     meaning = f"mean distance between observed and wanted coverage over the {len(_LEVELS)} levels 5, 10, …, 95 per cent"
@@ -90,7 +90,6 @@ def _scores(sources: Sources, coverage: float) -> list[Score]:
 
 
 def _error_scores(sources: Sources) -> list[Score]:
-    meaning = f"root of the mean squared error of the predicted mean, {_UNITS}"
     ours, single, constant = sources.apply(lambda rows: _root_mean_square(rows["distance"]))
     gain = error = None
     if ours and single:
@@ -98,9 +97,9 @@ def _error_scores(sources: Sources) -> list[Score]:
         # To first order a root mean square moves with each row by e²/(2·RMSE).
         moves = (rows["distance"] ** 2 / (2 * root) for rows, root in ((sources.ensemble, ours), (sources.single, single)))
         error = per_row.mean_difference(*moves)[1]
+    meaning = f"root of the mean squared error of the predicted mean, {_UNITS}"
     scores = [Score("RMSE", meaning, "lower", ours, single, constant, gain, error)]
-    meaning = f"mean absolute error of the predicted mean, {_UNITS}"
-    scores.append(per_row.mean_score("MAE", meaning, "lower", sources, "distance"))
+    scores.append(sources.mean_score("distance", "MAE", f"mean absolute error of the predicted mean, {_UNITS}"))
     if (spread := float(sources.ensemble["actual"].std())) > 0:
         meaning = "1 minus the squared error's share in the variance of these rows' targets; 1 is perfect, 0 is their mean"
         explained = sources.apply(lambda rows: 1 - (_root_mean_square(rows["distance"]) / spread) ** 2)

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from deep_ensembles._checks import require
-from deep_ensembles._tensors import refuse
 from deep_ensembles.metrics import risk_coverage_curve
 from deep_ensembles.report.evaluation import Better, Example, Score, Threshold, Unseen
 from deep_ensembles.report.words import cell
@@ -46,26 +44,18 @@ class Sources(NamedTuple):
         single, constant = (function(rows) if rows else None for rows in self[1:])
         return function(self.ensemble), single, constant
 
+    def mean_score(self, key: str, name: str, meaning: str, better: Better = "lower", share: bool = False) -> Score:
+        """The mean over rows of one of their values, with the ensemble's differences to the member and to the constant.
 
-def vectors(tensors: Mapping[str, Tensor]) -> Rows:
-    """Tensors of one number per row as NumPy arrays; NaN is refused."""
-    for name, tensor in tensors.items():
-        refuse(tensor.isnan(), "prediction", f"without NaN (`{name}`)", tensor)
-    return {name: tensor.detach().double().numpy() for name, tensor in tensors.items()}
-
-
-def mean_score(name: str, meaning: str, better: Better, sources: Sources, key: str, share: bool = False) -> Score:
-    """The mean over rows of one of their values, with the ensemble's differences to the member and to the constant.
-
-    Example:
-        >>> sources = Sources({"loss": np.array([1.0, 2.0])}, {"loss": np.array([2.0, 5.0])}, {})
-        >>> score = mean_score("Loss", "mean loss", "lower", sources, "loss")
-        >>> score.ensemble, score.single, score.constant, score.gain, score.gain_error
-        (1.5, 3.5, None, -2.0, 1.0)
-    """
-    ensemble, single, constant = (rows.get(key) for rows in sources)
-    gains = (*mean_difference(ensemble, single), *mean_difference(ensemble, constant))
-    return Score(name, meaning, better, *sources.apply(lambda rows: float(rows[key].mean())), *gains, share)
+        Example:
+            >>> sources = Sources({"loss": np.array([1.0, 2.0])}, {"loss": np.array([2.0, 5.0])}, {})
+            >>> score = sources.mean_score("loss", "Loss", "mean loss")
+            >>> score.ensemble, score.single, score.constant, score.gain, score.gain_error
+            (1.5, 3.5, None, -2.0, 1.0)
+        """
+        ensemble, single, constant = (rows.get(key) for rows in self)
+        gains = (*mean_difference(ensemble, single), *mean_difference(ensemble, constant))
+        return Score(name, meaning, better, *self.apply(lambda rows: float(rows[key].mean())), *gains, share)
 
 
 def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, float | None]:
@@ -88,16 +78,16 @@ def ranks(values: Vector) -> Vector:
     return (count.cumsum() - (count - 1) / 2)[place]
 
 
-def thresholds(uncertainty: Vector, metric: Vector, targets: Sequence[float], at_least: bool) -> list[Threshold]:
+def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_least: bool) -> list[Threshold]:
     """For each target, the threshold that keeps the most rows while their mean metric meets it; first of all, every row.
 
-    Rows of equal uncertainty are kept or dropped together. Targets that no threshold meets are left out.
+    Rows of equal values are kept or dropped together. Targets that no threshold meets are left out.
 
     Arguments:
-        uncertainty: the less, the sooner a row is kept; thresholds are values that occur.
+        values: confidences or, unless `at_least`, uncertainties; thresholds are values that occur.
         metric: its mean over the kept rows has to meet the target.
         targets: the wanted means.
-        at_least: whether a target is a lower bound of the mean (an accuracy), not an upper one (an error).
+        at_least: whether thresholds and targets are lower bounds (a confidence, an accuracy), not upper ones (an error).
 
     Example:
         >>> for line in thresholds(np.array([0.1, 0.2, 0.3]), np.array([1.0, 3.0, 8.0]), [2.0, 0.5], at_least=False):
@@ -105,16 +95,15 @@ def thresholds(uncertainty: Vector, metric: Vector, targets: Sequence[float], at
         Threshold(wanted=4.0, threshold=0.3, reached=4.0, kept=1.0, rows=3)
         Threshold(wanted=2.0, threshold=0.2, reached=2.0, kept=0.6666666666666666, rows=2)
     """
-    order = np.argsort(uncertainty, kind="stable")
-    ordered = uncertainty[order]
+    order = np.argsort(-values if at_least else values, kind="stable")
+    ordered = values[order]
     last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
     means = metric[order].cumsum()[last] / (last + 1)
     overall = float(metric.mean())
     lines = [Threshold(overall, float(ordered[-1]), overall, 1.0, len(ordered))]
     for target in targets:
         meeting = np.flatnonzero(means >= target if at_least else means <= target)
-        if len(meeting):
-            i = meeting[-1]
+        for i in meeting[-1:]:
             rows = int(last[i]) + 1
             lines.append(Threshold(target, float(ordered[last[i]]), float(means[i]), rows / len(ordered), rows))
     return lines

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep_ensembles.report.charts import Band, Columns, Grid, Image, Layer, Line, Panel, Points, Ranges
+from deep_ensembles.report.charts import Columns, Grid, Image, Layer, Line, Panel, Points, Ranges, Span
 from deep_ensembles.report.words import round_step
 
 # In units of the drawing; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
@@ -25,8 +24,7 @@ Limits = tuple[float, float]
 Places = list[tuple[float, str]]
 
 
-@dataclass(frozen=True)
-class Axes:
+class Axes(NamedTuple):
     """Where numbers are in the drawing."""
 
     x_limits: Limits
@@ -93,7 +91,7 @@ def _coordinates(layer: Layer) -> tuple[Any, Any]:
     """All numbers of a layer, along both axes."""
     if isinstance(layer, Columns):
         return layer.edges, np.append(np.asarray(layer.heights, float), 0.0)
-    if isinstance(layer, (Band, Ranges)):
+    if isinstance(layer, Span):
         return layer.x, [layer.low, layer.high]
     if isinstance(layer, (Line, Points)):
         return layer.x, layer.y
@@ -231,7 +229,7 @@ def _legend_marks(lines: list[list[Any]]) -> list[str]:
     return parts
 
 
-def _sample(layer: Line | Band | Points | Ranges | Columns, x: float, y: float) -> str:
+def _sample(layer: Line | Points | Span | Columns, x: float, y: float) -> str:
     """A layer's mark in the legend."""
     if isinstance(layer, Points):
         return _dot(x + 10, y, layer.role, layer.marker)
@@ -279,7 +277,6 @@ def ticks(low: float, high: float) -> list[float]:
         >>> ticks(0.0, 1.0), ticks(-3.2, 4.9)
         ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [-2.0, 0.0, 2.0, 4.0])
     """
-    step = round_step(high - low, 1)
     for parts in range(1, 4 * _TICKS):
         step = round_step(high - low, parts)
         if (high - low) / step >= _TICKS - 1:
