@@ -1,6 +1,5 @@
 """Pictures as arrays; the only file that knows the image library."""
 
-import csv
 import io
 import os
 import warnings
@@ -191,15 +190,3 @@ class ClassFolders:
             for file in files:
                 yield file
                 update(advance=1)
-
-
-def class_groups(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
-    """Classes by group, such as dogs and others, from a table with the columns `wnid` and `group` separated by tabs."""
-    groups: dict[str, tuple[str, ...]] = {}
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file, delimiter="\t"):
-                groups[row["group"]] = (*groups.get(row["group"], ()), row["wnid"])
-    except (OSError, KeyError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{path} is not a table with the columns `wnid` and `group` ({error})") from error
-    return groups

@@ -230,9 +230,8 @@ def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
         return InMemory(x, y)
     w = _tensor("sample_weight", sample_weight).double()
     require(w.shape == (len(x),), "sample_weight", f"one number per row ({len(x)})", list(w.shape))
-    require(
-        bool((w >= 0).all()) and bool(w.sum() > 0), "sample_weight", "numbers ≥ 0, not all 0", f"{w.min():g} … {w.max():g}"
-    )
+    usable = bool((w >= 0).all() and w.sum() > 0)
+    require(usable, "sample_weight", "numbers ≥ 0, not all 0", f"{w.min():g} … {w.max():g}")
     return InMemory(x, y, w)
 
 

@@ -154,9 +154,7 @@ class Mixture(Distribution):
     @property
     def variance(self) -> Tensor:
         """Variance of the mixture, σ*² of the paper: within the members plus between them."""
-        event = len(self.event_shape)
-        between = self._average((self.components.mean - self.mean).square(), event)
-        return self._average(self.components.variance, event) + between
+        return self._average(self.components.variance, len(self.event_shape)) + self._variance_of_means()
 
     @property
     def aleatoric(self) -> Tensor:
@@ -170,6 +168,9 @@ class Mixture(Distribution):
         """What members disagree about: the variance of their means; for classes, the mutual information in nats."""
         if self.is_discrete:
             return self.mutual_information
+        return self._variance_of_means()
+
+    def _variance_of_means(self) -> Tensor:
         return self._average((self.components.mean - self.mean).square(), len(self.event_shape))
 
     def moment_matched(self) -> Distribution:

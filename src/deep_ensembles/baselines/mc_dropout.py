@@ -17,6 +17,7 @@ from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles._splits import hold_out
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.estimators import store_arguments
 from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.mixture import Mixture
@@ -137,17 +138,7 @@ class MCDropout(RegressorMixin, BaseEstimator):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        self.rates = rates
-        self.hidden_sizes = hidden_sizes
-        self.n_samples = n_samples
-        self.validation_fraction = validation_fraction
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+        store_arguments(self, locals())
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

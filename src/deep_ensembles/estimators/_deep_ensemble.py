@@ -46,12 +46,9 @@ class DeepEnsemble(BaseEstimator):
     dropout: float
     network: NetworkFactory | None
     head: HeadFunction | None
-    scoring_rule: ScoringRule
-    perturbation: Perturbation | None
     batch_size: int
     folds: ComplementaryFolds | None
     recalibration: FitRecalibration | None
-    random_state: RandomState
     ensemble_: Ensemble
     n_features_in_: int
     feature_range_: np.ndarray
@@ -87,7 +84,7 @@ class DeepEnsemble(BaseEstimator):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        store(self, locals())
+        store_arguments(self, locals())
 
     def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
         head = default_head if self.head is None else self.head
@@ -98,18 +95,10 @@ class DeepEnsemble(BaseEstimator):
             require(self.n_members > 1, "n_members", "at least 2 for members to hold rows out", self.n_members,
                     "or call `recalibrate` with rows the model has not seen")  # fmt: skip
             settings["folds"] = ComplementaryFolds()
-        self.ensemble_ = fit_ensemble(
-            self.network_factory(X.shape[1], n_targets if size is None else size(n_targets), len(X)),
-            X,
-            y,
-            head=head,
-            scoring_rule=self.scoring_rule,
-            perturbation=self.perturbation,
-            n_members=self.n_members,
-            sample_weight=sample_weight,
-            random_state=self.random_state,
-            **settings,
-        )
+        names = ("scoring_rule", "perturbation", "n_members", "random_state")
+        settings |= {"head": head, "sample_weight": sample_weight, **{name: getattr(self, name) for name in names}}
+        build = self.network_factory(X.shape[1], n_targets if size is None else size(n_targets), len(X))
+        self.ensemble_ = fit_ensemble(build, X, y, **settings)
         if self.recalibration is not None:
             fitted = self.recalibration(self.ensemble_.out_of_fold(X), y)
             self.ensemble_ = dataclasses.replace(self.ensemble_, recalibration=fitted)
@@ -247,7 +236,7 @@ class DeepEnsemble(BaseEstimator):
         require(fits, "head", f"of {n_targets} {'classes' if discrete else 'numbers'}", head)
 
 
-def store(estimator: DeepEnsemble, arguments: dict[str, Any]) -> None:
+def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:
     """Keep the arguments of a constructor, its `locals()`, as attributes of the same names."""
     for name, value in arguments.items():
         if name != "self":

@@ -16,7 +16,7 @@ from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, concatenated, store
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, concatenated, store_arguments
 from deep_ensembles.heads import Categorical, HeadFunction
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import Perturbation
@@ -87,7 +87,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         device: str | torch.device = "auto",
         verbose: int = 0,
     ) -> None:
-        store(self, locals())
+        store_arguments(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` (n, features) and labels `y` (n,) of any type."""

@@ -16,18 +16,7 @@ from deep_ensembles.metrics.selective import (
 )
 
 __all__ = [
-    "accuracy",
-    "accuracy_confidence_curve",
-    "adaptive_calibration_error",
-    "area_under_risk_coverage",
-    "brier_score",
-    "expected_calibration_error",
-    "interval_coverage",
-    "negative_log_likelihood",
-    "ood_detection",
-    "reliability_diagram",
-    "risk_coverage_curve",
-    "summed_brier_score",
-    "threshold_for_accuracy",
-    "top_k_error",
-]
+    "accuracy", "accuracy_confidence_curve", "adaptive_calibration_error", "area_under_risk_coverage", "brier_score",
+    "expected_calibration_error", "interval_coverage", "negative_log_likelihood", "ood_detection", "reliability_diagram",
+    "risk_coverage_curve", "summed_brier_score", "threshold_for_accuracy", "top_k_error",
+]  # fmt: skip

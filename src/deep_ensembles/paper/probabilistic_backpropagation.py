@@ -16,6 +16,7 @@ from typing_extensions import Self
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles._terminal import progress
+from deep_ensembles.estimators import store_arguments
 from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.paper import _pbp
@@ -183,10 +184,7 @@ class ProbabilisticBackpropagation(RegressorMixin, BaseEstimator):
     def __init__(
         self, n_hidden: int = 50, *, n_epochs: int = 40, random_state: RandomState = None, verbose: int = 0
     ) -> None:
-        self.n_hidden = n_hidden
-        self.n_epochs = n_epochs
-        self.random_state = random_state
-        self.verbose = verbose
+        store_arguments(self, locals())
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train on rows `X` (n, features) and numbers `y` (n,)."""

@@ -9,17 +9,6 @@ from deep_ensembles.recalibration.temperature import Temperature, temperature
 from deep_ensembles.recalibration.variance_scaling import VarianceScaling, variance_scaling
 
 __all__ = [
-    "Conformal",
-    "FitRecalibration",
-    "Isotonic",
-    "Prediction",
-    "Recalibrated",
-    "Recalibration",
-    "Temperature",
-    "VarianceScaling",
-    "choose",
-    "conformal",
-    "isotonic",
-    "temperature",
-    "variance_scaling",
-]
+    "Conformal", "FitRecalibration", "Isotonic", "Prediction", "Recalibrated", "Recalibration", "Temperature",
+    "VarianceScaling", "choose", "conformal", "isotonic", "temperature", "variance_scaling",
+]  # fmt: skip

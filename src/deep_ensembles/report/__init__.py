@@ -6,13 +6,5 @@ from deep_ensembles.report.page import Report
 from deep_ensembles.report.rows import unseen_values
 
 __all__ = [
-    "Batch",
-    "Evaluation",
-    "Report",
-    "Unseen",
-    "beside_targets",
-    "evaluate",
-    "first_member",
-    "one_target",
-    "unseen_values",
-]
+    "Batch", "Evaluation", "Report", "Unseen", "beside_targets", "evaluate", "first_member", "one_target", "unseen_values",
+]  # fmt: skip

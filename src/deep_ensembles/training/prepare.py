@@ -82,16 +82,12 @@ def _identity(part: Any) -> Any:
     if isinstance(part, (list, tuple)):
         return [_identity(item) for item in part]
     if isinstance(part, functools.partial):
-        return [
-            _identity(part.func),
-            _identity(part.args),
-            [(name, _identity(part.keywords[name])) for name in sorted(part.keywords)],
-        ]
+        return [_identity(part.func), _identity(part.args), _identity(sorted(part.keywords.items()))]
     if isinstance(part, types.FunctionType):
         return [part.__qualname__, part.__code__.co_code.hex(), repr(part.__code__.co_names)]
     kind, values = type(part).__qualname__, getattr(part, "__dict__", {})
     if dataclasses.is_dataclass(part):
-        return [kind, [(name, _identity(value)) for name, value in sorted(values.items())]]
+        return [kind, _identity(sorted(values.items()))]
     return [kind, sorted(values)]
 
 

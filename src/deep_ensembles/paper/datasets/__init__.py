@@ -3,8 +3,8 @@
 import os
 
 from deep_ensembles._checks import require
-from deep_ensembles._pictures import DatasetError, class_groups
-from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, data_home
+from deep_ensembles._pictures import DatasetError
+from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, class_groups, data_home
 from deep_ensembles.paper.datasets.images import IMAGE_CARDS, images
 from deep_ensembles.paper.datasets.toy_cubic import TOY_CARD, toy_cubic
 from deep_ensembles.paper.datasets.uci import UCI_CARDS, uci

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -226,3 +227,15 @@ def _user_cache() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def class_groups(path: str | os.PathLike[str]) -> dict[str, tuple[str, ...]]:
+    """Classes by group, such as dogs and others, from a table with the columns `wnid` and `group` separated by tabs."""
+    groups: dict[str, tuple[str, ...]] = {}
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file, delimiter="\t"):
+                groups[row["group"]] = (*groups.get(row["group"], ()), row["wnid"])
+    except (OSError, KeyError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path} is not a table with the columns `wnid` and `group` ({error})") from error
+    return groups
