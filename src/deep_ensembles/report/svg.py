@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep_ensembles.report.charts import Columns, Grid, Image, Layer, Line, Panel, Points, Ranges, Span
+from deep_ensembles.report.charts import Columns, Grid, Image, Line, Panel, Points, Ranges, Span
 from deep_ensembles.report.words import round_step
 
 # In units of the drawing; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
@@ -87,15 +87,13 @@ def _limits(panel: Panel) -> tuple[Limits, Limits]:
     return panel.x_limits or _padded(xs), panel.y_limits or _padded(ys)
 
 
-def _coordinates(layer: Layer) -> tuple[Any, Any]:
+def _coordinates(layer: Any) -> tuple[Any, Any]:
     """All numbers of a layer, along both axes."""
+    if isinstance(layer, Image):
+        raise TypeError(f"`layer` must be drawn with numbers, got {type(layer).__name__}")
     if isinstance(layer, Columns):
         return layer.edges, np.append(np.asarray(layer.heights, float), 0.0)
-    if isinstance(layer, Span):
-        return layer.x, [layer.low, layer.high]
-    if isinstance(layer, (Line, Points)):
-        return layer.x, layer.y
-    return [], []
+    return layer.x, [layer.low, layer.high] if isinstance(layer, Span) else layer.y
 
 
 def _padded(coordinates: Sequence[Any]) -> Limits:
@@ -158,9 +156,7 @@ def _labels(panel: Panel, axes: Axes, height: float) -> list[str]:
     ]
 
 
-def _layer(layer: Layer, axes: Axes) -> str:
-    if isinstance(layer, Image):
-        raise TypeError(f"`layer` must be drawn with numbers, got {type(layer).__name__}")
+def _layer(layer: Any, axes: Axes) -> str:
     if isinstance(layer, Grid):
         return _cells(layer, axes)
     if isinstance(layer, Columns):
