@@ -161,9 +161,8 @@ def _kept_chart(lines: Sequence[Threshold], start: int, label: str) -> str:
 
 def _example_listings(evaluation: Evaluation) -> list[Listing]:
     """The rows worth a look."""
-    worst = "The largest errors"
-    if evaluation.task == "classes":
-        worst = "The wrong predictions that gave the true class least"
+    is_classes = evaluation.task == "classes"
+    worst = "The wrong predictions that gave the true class least" if is_classes else "The largest errors"
     listings = []
     for title, examples in (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong)):
         lines = [_example_texts(example, evaluation.coverage) for example in examples]
