@@ -143,10 +143,11 @@ def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
     charts: dict[str, Callable[[Evaluation], Panel]]
     if evaluation.task == "classes":
         charts = {"reliability": _reliability, "confidence": _confidence, "accuracy": _accuracy}
-        charts |= {"matrix": _matrix, "error": _class_error} if "matrix" in evaluation.curves else {"error": _class_error}
+        charts |= {"matrix": _matrix} if "matrix" in evaluation.curves else {}
     else:
-        charts = {"calibration": _calibration, "levels": _levels, "width": _width, "rows": _rows, "error": _number_error}
-    charts |= {"risk": _risk, "parts": _parts} if evaluation.n_members > 1 else {"risk": _risk}
+        charts = {"calibration": _calibration, "levels": _levels, "width": _width, "rows": _rows}
+    charts |= {"error": _error, "risk": _risk}
+    charts |= {"parts": _parts} if evaluation.n_members > 1 else {}
     return {name: chart(evaluation) for name, chart in charts.items()}
 
 
@@ -212,29 +213,23 @@ def _rows(evaluation: Evaluation) -> Panel:
     return Panel(layers, title, "actual", y_label, reading=reading)
 
 
-def _number_error(evaluation: Evaluation) -> Panel:
+def _error(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["error"]
+    groups = f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure"
+    if evaluation.task == "classes":
+        line, top = Line(curve["entropy"], curve["wrong"], markers=True), 1.08 * (max(curve["wrong"]) or 1.0)
+        reading = f"{groups}. A good curve starts near zero and rises steadily."
+        title, labels = "Is it wrong where it is unsure?", ("predicted entropy, in nats", "share of wrong predictions")
+        return Panel([line], title, *labels, None, (0, top), reading=reading)
     most = max(*curve["spread"], *curve["error"]) or 1.0
     layers = [_ideal([0, most], [0, most]), Line(curve["spread"], curve["error"], "groups of rows", markers=True)]
     limits = (0, 1.04 * most)
     reading = (
-        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure: what error was predicted, "
-        "and what happened. Good points rise along the dashed line; above it the model is too sure of itself."
+        f"{groups}: what error was predicted, and what happened. Good points rise along the dashed line; above it the model "
+        "is too sure of itself."
     )
     title, labels = "Are errors as large as predicted?", ("predicted standard deviation", "root mean squared error")
     return Panel(layers, title, *labels, limits, limits, reading=reading)
-
-
-def _class_error(evaluation: Evaluation) -> Panel:
-    curve = evaluation.curves["error"]
-    line = Line(curve["entropy"], curve["wrong"], "groups of rows", markers=True)
-    top = 1.08 * (max(curve["wrong"]) or 1.0)
-    reading = (
-        f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure. A good curve starts near "
-        "zero and rises steadily."
-    )
-    title, labels = "Is it wrong where it is unsure?", ("predicted entropy, in nats", "share of wrong predictions")
-    return Panel([line], title, *labels, None, (0, top), legend=False, reading=reading)
 
 
 def _risk(evaluation: Evaluation) -> Panel:
@@ -280,8 +275,7 @@ def _reliability(evaluation: Evaluation) -> Panel:
         f"Rows in {N_BINS} equally wide bins of confidence, the probability of the predicted class. Good points lie on the "
         "dashed line; below it the model is overconfident. Bins of few rows scatter."
     )
-    title = "Is it right as often as it says?"
-    return Panel(layers, title, "confidence", "accuracy", (0, 1), (0, 1.02), reading=reading)
+    return Panel(layers, "Is it right as often as it says?", "confidence", "accuracy", (0, 1), (0, 1.02), reading=reading)
 
 
 def _confidence(evaluation: Evaluation) -> Panel:

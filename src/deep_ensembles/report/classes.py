@@ -1,6 +1,5 @@
 """Predicted classes: values per row → scores, curves, thresholds, verdicts."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -172,7 +171,7 @@ def _verdicts(rows: Rows, scores: list[Score], curves: dict[str, Curve], labels:
     }
     if scores[-1].name == "Error detection" and n_rows >= per_row.MIN_ROWS:
         area, n_right = scores[-1].ensemble, float(right.sum())
-        chance = 2 * math.sqrt((n_rows + 1) / (12 * n_right * (n_rows - n_right)))
+        chance = 2 * np.sqrt((n_rows + 1) / (12 * n_right * (n_rows - n_right)))
         verdict = order_verdict(area - 0.5, chance, 0.15)
         verdicts["error"] = f"In {percent(area)} of pairs a wrong prediction is less confident than a right one: {verdict}."
     if sure.any():

@@ -124,16 +124,12 @@ def _small_batches(batches: Any) -> Iterator[tuple[Any, Tensor, Any]]:
         shape = tuple(prediction.batch_shape + prediction.event_shape)
         cure = "take one target at a time with `one_target`"
         require(len(shape) == 1, "prediction", "of one number or class per row", f"shape {shape}", cure)
-        checked = _checked(prediction, target) if shape[0] else target
+        mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+        checked = checked_target(mixture, target).detach().cpu() if shape[0] else target
         for start in range(0, shape[0], _BATCH_ROWS):
             rows = slice(start, start + _BATCH_ROWS)
-            yield _in_double(prediction[rows]), checked[rows], None if single is None else _in_double(single[rows])
-
-
-def _checked(prediction: Prediction, target: Any) -> Tensor:
-    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
-    checked = checked_target(mixture, target).detach().cpu()
-    return checked if mixture.is_discrete else checked.double()
+            actual = checked[rows] if mixture.is_discrete else checked[rows].double()
+            yield _in_double(prediction[rows]), actual, None if single is None else _in_double(single[rows])
 
 
 def _in_double(prediction: Prediction) -> Prediction:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from deep_ensembles.heads import Delta
 from deep_ensembles.recalibration import Prediction
@@ -21,7 +20,7 @@ _HISTOGRAM_BINS = 10
 _UNITS = "in the target's units"
 
 
-def number_values(prediction: Prediction, target: Tensor, coverage: float) -> dict[str, Tensor]:
+def number_values(prediction: Prediction, target: torch.Tensor, coverage: float) -> dict[str, torch.Tensor]:
     """What predictions of numbers were worth, row by row; of the widths of intervals only the sum, once per batch."""
     values = {
         "mean": prediction.mean,
@@ -40,7 +39,7 @@ def number_values(prediction: Prediction, target: Tensor, coverage: float) -> di
     return values
 
 
-def number_details(prediction: Prediction, target: Tensor) -> dict[str, Tensor]:
+def number_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
     """What else is shown of the ensemble's rows."""
     parts = {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
     return {"actual": target, **{name: variance.clamp_min(0).sqrt() for name, variance in parts.items()}}

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -24,6 +24,9 @@ _NOTEBOOK_HEIGHT = 900
 _THRESHOLDS_SHOWN = 8
 _CELLS_SHOWN = 16
 _CLASSES_SHOWN = 30
+# Heads of columns that are not named like the values in them, and digits of those that are shares.
+_HEADS = {"aleatoric": "Noise", "epistemic": "Disagreement", "truth": "Given to the truth"}
+_SHARE_DIGITS = {"confidence": 1, "truth": 2}
 # The slider starts where about this share of rows is kept.
 _START_SHARE = 0.8
 
@@ -92,7 +95,8 @@ def render(evaluation: Evaluation, title: str) -> str:
         count=count,
         headline=_headline(evaluation),
         trust=_trust(evaluation),
-        charts=_drawn_charts(evaluation),
+        charts=evaluation_charts(evaluation),
+        draw=draw,
         classes=[_confusion_listing(evaluation), _class_listing(evaluation)] if evaluation.task == "classes" else [],
         examples=_example_listings(evaluation),
         unseen=_unseen_listing(evaluation.unseen or ()),
@@ -113,15 +117,6 @@ def _headline(evaluation: Evaluation) -> list[str]:
     return verdicts
 
 
-def _drawn_charts(evaluation: Evaluation) -> list[dict[str, str]]:
-    charts = []
-    for name, panel in evaluation_charts(evaluation).items():
-        verdict = evaluation.verdicts.get(name, "")
-        svg = draw(panel, panel.title, f"{panel.reading} {verdict}".strip())
-        charts.append({"name": name, "title": panel.title, "svg": svg, "reading": panel.reading, "verdict": verdict})
-    return charts
-
-
 def _trust(evaluation: Evaluation) -> dict[str, Any]:
     """What the section about thresholds shows."""
     label, heads = "Wanted mean absolute error", ["Wanted error", "Greatest standard deviation", "Error reached"]
@@ -139,7 +134,6 @@ def _trust(evaluation: Evaluation) -> dict[str, Any]:
         "label": label,
         "stops": texts,
         "start": start,
-        "default": texts[start],
         "listing": Listing("", [*heads, "Share kept", "Rows kept"], [[texts[i][key] for key in keys] for i in shown]),
         "svg": _kept_chart(lines, start, label),
     }
@@ -171,39 +165,31 @@ def _example_listings(evaluation: Evaluation) -> list[Listing]:
     worst = "The wrong predictions that gave the true class least" if is_classes else "The largest errors"
     listings = []
     for title, examples in (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong)):
-        lines = []
-        for row in examples:
-            texts = _class_texts(row.values) if is_classes else _number_texts(row.values, evaluation.coverage)
-            lines.append({"Row": count(row.row), **texts, **_cell_texts(row)})
+        lines = [_example_texts(example, evaluation.coverage) for example in examples]
         if lines:
             listings.append(Listing(title, list(lines[0]), [list(line.values()) for line in lines]))
     return listings
 
 
-def _number_texts(values: Mapping[str, Any], coverage: float | None) -> dict[str, str]:
-    names = {"Actual": "actual", "Predicted": "predicted", "Error": "error", "Std": "std", "Noise": "aleatoric",
-             "Disagreement": "epistemic"}  # fmt: skip
-    interval = f"{number(values['low'])} to {number(values['high'])}"
-    return {head: number(values[name]) for head, name in names.items()} | {f"{level(coverage or 0.0)} interval": interval}
+def _example_texts(example: Example, coverage: float | None) -> dict[str, str]:
+    """What is shown of a row, by the head of its column."""
+    values: dict[str, Any] = dict(example.values)
+    low, high = values.pop("low", None), values.pop("high", None)
+    texts = {"Row": count(example.row)}
+    texts |= {_HEADS.get(name, name.capitalize()): _value_text(name, value) for name, value in values.items()}
+    if coverage is not None:
+        texts[f"{level(coverage)} interval"] = f"{number(low)} to {number(high)}"
+    if example.columns:
+        pairs = [f"{name} = {value}" for name, value in example.columns.items()]
+        more = len(pairs) - _CELLS_SHOWN
+        texts["Its values"] = ", ".join(pairs[:_CELLS_SHOWN]) + (f" and {count(more)} more" if more > 0 else "")
+    return texts
 
 
-def _class_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "Actual": values["actual"],
-        "Predicted": values["predicted"],
-        "Confidence": percent(values["confidence"]),
-        "Given to the truth": percent(values["truth"], 2),
-        "Entropy": number(values["entropy"]),
-        "Disagreement": number(values["disagreement"]),
-    }
-
-
-def _cell_texts(row: Example) -> dict[str, str]:
-    if not row.columns:
-        return {}
-    pairs = [f"{name} = {value}" for name, value in row.columns.items()]
-    more = len(pairs) - _CELLS_SHOWN
-    return {"Its values": ", ".join(pairs[:_CELLS_SHOWN]) + (f" and {count(more)} more" if more > 0 else "")}
+def _value_text(name: str, value: Any) -> str:
+    if name in _SHARE_DIGITS:
+        return percent(value, _SHARE_DIGITS[name])
+    return value if isinstance(value, str) else number(value)
 
 
 def _class_listing(evaluation: Evaluation) -> Listing:
@@ -214,10 +200,10 @@ def _class_listing(evaluation: Evaluation) -> Listing:
     if len(lines) > MATRIX_CLASSES:
         lines = sorted((line for line in lines if line[2] is not None), key=lambda line: line[2])[:_CLASSES_SHOWN]
         title = f"The {len(lines)} of {len(evaluation.labels)} classes that are found least: recall and precision"
-    rows = [
+    shown = [
         [label, count(n), *("–" if share is None else percent(share) for share in shares)] for label, n, *shares in lines
     ]
-    return Listing(title, ["Class", "Rows", "Recall", "Precision"], rows)
+    return Listing(title, ["Class", "Rows", "Recall", "Precision"], shown)
 
 
 def _confusion_listing(evaluation: Evaluation) -> Listing:

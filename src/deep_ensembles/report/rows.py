@@ -159,14 +159,12 @@ def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
     """
     top = [int(row) for row in np.argsort(-rank_by, kind="stable")[:_EXAMPLE_ROWS] if rank_by[row] > 0]
     cells = {str(name): _cells(str(name), column, top, len(rank_by)) for name, column in (columns or {}).items()}
-    return [
-        Example(
-            row,
-            {name: _plain_value(column[row]) for name, column in values.items()},
-            {name: texts[place] for name, texts in cells.items()},
-        )
-        for place, row in enumerate(top)
-    ]
+    shown = {name: [_plain_value(column[row]) for row in top] for name, column in values.items()}
+    return [Example(row, _at(place, shown), _at(place, cells)) for place, row in enumerate(top)]
+
+
+def _at(place: int, columns: Mapping[str, list[Value]]) -> dict[str, Value]:
+    return {name: column[place] for name, column in columns.items()}
 
 
 def _cells(name: str, column: Any, rows: list[int], n_rows: int) -> list[str]:

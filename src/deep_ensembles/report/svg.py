@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep_ensembles.report.charts import Columns, Grid, Image, Layer, Line, Panel, Points, Ranges, Span
+from deep_ensembles.report.charts import Columns, Grid, Image, Line, Panel, Points, Ranges, Span
 from deep_ensembles.report.words import round_step
 
 # In units of the drawing; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
@@ -60,20 +60,20 @@ def draw(panel: Panel, name: str, description: str) -> str:
         >>> draw(Panel([Line([0, 1], [0, 1], "ideal")]), "curve", "A straight line.")[:44]
         '<svg class="figure" viewBox="0 0 420 330" ro'
     """
-    legend = _legend(panel)
+    legend, n_lines = _legend(panel)
     x_limits, y_limits = _limits(panel)
     x_places, y_places = _places(panel.x_ticks, x_limits), _places(panel.y_ticks, y_limits)
     across, aside = (max((len(text) for _, text in places), default=0) for places in (x_places, y_places))
     slanted = bool(panel.x_ticks and x_places) and across * _CHARACTER > (_WIDTH - 120) / len(x_places)
     below = 40.0 + 0.75 * _CHARACTER * across if slanted else _BOTTOM
     left = min(130.0, max(_LEFT, 32.0 + _CHARACTER * aside))
-    height = _HEIGHT + (_LEGEND_LINE * max(0, len(legend) - 1)) + (below - _BOTTOM)
-    axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * len(legend), left, height - below)
+    height = _HEIGHT + (_LEGEND_LINE * max(0, n_lines - 1)) + (below - _BOTTOM)
+    axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * n_lines, left, height - below)
     if panel.x_ticks is None:
         x_places = _spaced(x_places, axes.right - left)
     has_rules = not any(isinstance(layer, Grid) for layer in panel.layers)
     parts = [_tag("desc", description), *_y_axis(axes, y_places, has_rules), *_x_axis(axes, x_places, slanted)]
-    parts += [*(_layer(layer, axes) for layer in panel.layers), *_labels(panel, axes, height), *_legend_marks(legend)]
+    parts += [*(_layer(layer, axes) for layer in panel.layers), *_labels(panel, axes, height), *legend]
     size = f'viewBox="0 0 {_short(_WIDTH)} {_short(height)}"'
     return f'<svg class="figure" {size} role="img" aria-label="{escape(name)}">{"".join(parts)}</svg>'
 
@@ -87,15 +87,13 @@ def _limits(panel: Panel) -> tuple[Limits, Limits]:
     return panel.x_limits or _padded(xs), panel.y_limits or _padded(ys)
 
 
-def _coordinates(layer: Layer) -> tuple[Any, Any]:
+def _coordinates(layer: Any) -> tuple[Any, Any]:
     """All numbers of a layer, along both axes."""
+    if isinstance(layer, Image):
+        raise TypeError(f"`layer` must be drawn with numbers, got {type(layer).__name__}")
     if isinstance(layer, Columns):
         return layer.edges, np.append(np.asarray(layer.heights, float), 0.0)
-    if isinstance(layer, Span):
-        return layer.x, [layer.low, layer.high]
-    if isinstance(layer, (Line, Points)):
-        return layer.x, layer.y
-    return [], []
+    return layer.x, [layer.low, layer.high] if isinstance(layer, Span) else layer.y
 
 
 def _padded(coordinates: Sequence[Any]) -> Limits:
@@ -158,9 +156,7 @@ def _labels(panel: Panel, axes: Axes, height: float) -> list[str]:
     ]
 
 
-def _layer(layer: Layer, axes: Axes) -> str:
-    if isinstance(layer, Image):
-        raise TypeError(f"`layer` must be drawn with numbers, got {type(layer).__name__}")
+def _layer(layer: Any, axes: Axes) -> str:
     if isinstance(layer, Grid):
         return _cells(layer, axes)
     if isinstance(layer, Columns):
@@ -204,32 +200,22 @@ def _cells(layer: Grid, axes: Axes) -> str:
     return "".join(parts)
 
 
-def _legend(panel: Panel) -> list[list[Any]]:
-    """The labelled layers, as many on a line as fit."""
-    lines: list[list[Any]] = []
-    used = math.inf
+def _legend(panel: Panel) -> tuple[list[str], int]:
+    """Marks and names of the labelled layers, as many on a line as fit, and the number of lines."""
+    parts: list[str] = []
+    n_lines, x = 0, math.inf
     for layer in panel.layers if panel.legend else ():
         if label := getattr(layer, "label", ""):
             length = 36 + _CHARACTER * len(label)
-            if used + length > _WIDTH - _LEFT:
-                lines.append([])
-                used = 0.0
-            lines[-1].append(layer)
-            used += length
-    return lines
+            if x + length > _WIDTH:
+                n_lines, x = n_lines + 1, _LEFT
+            y = 13 + _LEGEND_LINE * (n_lines - 1)
+            parts += [_sample(layer, x, y), _tag("text", label, class_="legend", x=x + 24, y=y + 4.5)]
+            x += length
+    return parts, n_lines
 
 
-def _legend_marks(lines: list[list[Any]]) -> list[str]:
-    parts = []
-    for number, line in enumerate(lines):
-        x, y = _LEFT, 13 + _LEGEND_LINE * number
-        for layer in line:
-            parts += [_sample(layer, x, y), _tag("text", layer.label, class_="legend", x=x + 24, y=y + 4.5)]
-            x += 36 + _CHARACTER * len(layer.label)
-    return parts
-
-
-def _sample(layer: Line | Points | Span | Columns, x: float, y: float) -> str:
+def _sample(layer: Any, x: float, y: float) -> str:
     """A layer's mark in the legend."""
     if isinstance(layer, Points):
         return _dot(x + 10, y, layer.role, layer.marker)
