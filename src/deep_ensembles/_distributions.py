@@ -62,7 +62,7 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
 
 
 def padded(rows: Tensor) -> Tensor:
-    """The first row repeated until vector instructions leave no rest: sums of the rest would round equal rows differently."""
+    """The first row repeated until vector instructions leave no rest: a rest would be summed and rounded differently."""
     return torch.cat([rows, rows[:1].expand(-len(rows) % _VECTOR)])
 
 
