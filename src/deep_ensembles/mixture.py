@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor
@@ -123,7 +124,7 @@ class Mixture(Distribution):
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
         shape = self.batch_shape + self.event_shape
-        levels = value.expand(torch.broadcast_shapes(value.shape, shape))
+        levels = value.expand(np.broadcast_shapes(value.shape, shape))
         places = torch.arange(math.prod(shape), device=value.device).reshape(shape).expand(levels.shape)
         counted = self.weights > 0
         single, weights = marginal(self.components), self.weights[counted]

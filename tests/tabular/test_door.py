@@ -26,6 +26,8 @@ NAMES = [
 ]
 # What only fitting or comparing needs.
 FITTING = ("fitting", "baselines", "estimators", "tabular.settings", "tabular.data", "tabular.fit", "tabular.compare")
+# What takes longer to load than ten rows to predict.
+HEAVY = ("sklearn", "scipy", "sympy", "rich", "jinja2", "matplotlib")
 
 
 def test_names_are_pinned_and_documented() -> None:
@@ -45,3 +47,4 @@ def test_using_a_model_loads_nothing_of_fitting(name: str) -> None:
     loaded = set(json.loads(out.stdout))
     assert f"deep_ensembles.tabular.{name}" in loaded
     assert loaded.isdisjoint(f"deep_ensembles.{part}" for part in FITTING)
+    assert loaded.isdisjoint(HEAVY)

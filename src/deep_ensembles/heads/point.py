@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, constraints
@@ -61,7 +62,7 @@ class Delta(Distribution):
         return (value >= self.loc).to(self.loc.dtype)
 
     def icdf(self, value: Tensor) -> Tensor:
-        return self.loc.expand(torch.broadcast_shapes(value.shape, self.loc.shape))
+        return self.loc.expand(np.broadcast_shapes(value.shape, self.loc.shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError("a point prediction has no density; use `moment_matched()` of the ensemble's mixture")
