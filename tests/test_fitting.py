@@ -9,7 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from deep_ensembles import Categorical, TrainingDiverged, brier, cross_validate, crps, fit_ensemble, mlp
+from deep_ensembles import (
+    Adam,
+    Categorical,
+    Cosine,
+    FastGradientSign,
+    Normal,
+    TrainingDiverged,
+    brier,
+    cross_validate,
+    crps,
+    fit_ensemble,
+    mlp,
+)
 
 X = np.random.default_rng(0).normal(size=(60, 3))
 Y = X[:, 0] * 2 + 1
@@ -102,3 +114,24 @@ def test_a_network_that_exploded_in_its_last_epoch_is_not_returned(rate: float) 
         return
     assert ensemble(X).mean.isfinite().all()
     assert ensemble(X).variance.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"members": "foo"}, "`members` must be None, `Stacked` or `Looped`"),
+        ({"optimizer": Adam}, "`optimizer` must be an object such as `Adam\\(\\)`"),
+        ({"schedule": Cosine}, "`schedule` must be an object such as `Cosine\\(\\)`"),
+        ({"head": Normal}, "`head` must be a function or an object"),
+        ({"perturbation": FastGradientSign}, "`perturbation` must be a function or an object"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_class_instead_of_an_object_is_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        fit_ensemble(lambda: nn.Linear(4, 2), torch.randn(9, 4), torch.randn(9), max_epochs=1, **settings)
+
+
+def test_a_network_instead_of_a_factory_is_refused():
+    with pytest.raises(TypeError, match="write `lambda: YourModule"):
+        fit_ensemble(nn.Linear(4, 2), torch.randn(9, 4), torch.randn(9), max_epochs=1)

@@ -207,7 +207,8 @@ def _algorithm(
     """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise."""
     for name, value in (("head", head), ("scoring_rule", scoring_rule), ("perturbation", perturbation)):
         optional = name != "scoring_rule"
-        require(callable(value) or (optional and value is None), name, "a function" + " or None" * optional, value)
+        usable = callable(value) and not isinstance(value, type)
+        require(usable or (optional and value is None), name, "a function or an object" + " or None" * optional, value)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
     integers = not targets.is_floating_point()
     if head is None:

@@ -126,9 +126,9 @@ class Mixture(Distribution):
         shape = self.batch_shape + self.event_shape
         levels = value.expand(np.broadcast_shapes(value.shape, shape))
         places = torch.arange(math.prod(shape), device=value.device).reshape(shape).expand(levels.shape)
-        counted = self.weights > 0
-        single, weights = marginal(self.components), self.weights[counted]
-        flat = rebuilt(single, lambda parameter: parameter[counted].reshape(len(weights), -1))
+        members = (self.weights > 0).nonzero()[:, 0] if not bool(self.weights.all()) else slice(None)
+        single, weights = marginal(self.components), self.weights[members]
+        flat = rebuilt(single, lambda parameter: parameter[members].reshape(len(weights), -1))
         solve = mixture_quantiles if bool(flat.variance.any()) else _step_quantiles
         chunks = zip(*(padded(values.reshape(-1)).split(_QUANTILE_ROWS) for values in (places, levels)), strict=True)
         parts = [solve(indexed(flat, (slice(None), rows)), weights, part) for rows, part in chunks]

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from deep_ensembles import load
 from deep_ensembles.cli import app
+from deep_ensembles.columns import TableError
 from deep_ensembles.tabular import FittedTable, evaluate_table, predict_table
 from deep_ensembles.tabular import predict as _predict
 
@@ -304,3 +305,11 @@ def test_workers_stop_at_the_first_row_that_cannot_be_read(
     with pytest.raises(ValueError, match="'huge' in row 51 "):
         predict_table(numbers.model, tmp_path / "new.csv", tmp_path / "p.csv", workers=3)
     assert [each.name for each in tmp_path.iterdir()] == ["new.csv"]
+
+
+def test_a_table_is_not_overwritten_by_its_predictions(numbers: FittedTable, tmp_path: Path) -> None:
+    path = write(houses(20), tmp_path / "new.csv")
+    before = path.read_bytes()
+    with pytest.raises(TableError, match="is a file that is read"):
+        predict_table(numbers.model, path, tmp_path / "." / "new.csv")
+    assert path.read_bytes() == before

@@ -154,7 +154,10 @@ def evaluate(
     """
     with user_errors():
         from deep_ensembles.tabular import evaluate_table, scores_listing
+        from deep_ensembles.tabular.files import open_table
 
+        if report is not None:
+            open_table(data).check_output(report)
         result = evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
         if report is not None:
             result.save(report)

@@ -116,6 +116,9 @@ def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Ma
 
 
 def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
+    if isinstance(build, nn.Module):
+        raise TypeError(f"the network must be a function that builds a torch.nn.Module, got {type(build).__name__}; "
+                        "write `lambda: YourModule(...)`")  # fmt: skip
     modules, known = [], WeakSet[nn.Module]()
     for seed in seeds:
         with seeded(torch_seed(seed, Purpose.INITIALISATION)):

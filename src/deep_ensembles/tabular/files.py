@@ -96,6 +96,11 @@ class TableFiles:
         """The columns, each with a name of its own."""
         return self.files[0].names
 
+    def check_output(self, path: str | os.PathLike[str]) -> None:
+        """Refuse to write over a file that is read."""
+        if Path(path).resolve() in {file.path.resolve() for file in self.files}:
+            raise TableError(f"{path} is a file that is read; write to another one")
+
     @property
     def notes(self) -> list[str]:
         """What is worth saying of the files; reading may add to it."""

@@ -204,6 +204,7 @@ def predict_table(
     _check_task(model, chosen)
     check_ending(out)
     files = open_table(data)
+    files.check_output(out)
     _check_names(model, files.names, chosen)
     wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
     rows, abstained = 0, 0

@@ -123,7 +123,7 @@ def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm:
         raise ValueError(f"the network must return [batch, raw outputs], got {list(raw.shape[1:])} for {len(inputs)} rows")
     if greatest_class >= raw.shape[-1]:
         raise ValueError(f"`targets` must be classes from 0 to {raw.shape[-1] - 1}, as many as the network has outputs, "
-                         f"got {greatest_class:g}")  # fmt: skip
+                         f"got {greatest_class:g}; for whole numbers that are no classes pass `head=Normal()`")  # fmt: skip
     try:
         algorithm.criterion.losses(raw, targets.expand(len(members), *targets.shape))
     except RuntimeError as error:

@@ -68,9 +68,12 @@ class Recipe:
             check_integer(name, getattr(self, name), low=1)
         for name in ("max_restarts", "num_workers", "verbose"):
             check_integer(name, getattr(self, name), low=0)
-        for name in ("schedule", "optimizer"):
-            require(callable(getattr(self, name)), name, "an object to call", getattr(self, name))
-        require(self.resampling is None or callable(self.resampling), "resampling", "None or an object", self.resampling)
+        for name, example in (("schedule", "Cosine()"), ("optimizer", "Adam()"), ("resampling", "Bootstrap()")):
+            value = getattr(self, name)
+            usable = callable(value) and not isinstance(value, type)
+            require(usable or (name == "resampling" and value is None), name, f"an object such as `{example}`", value)
+        is_kind = self.members is None or (isinstance(self.members, type) and issubclass(self.members, Members))
+        require(is_kind, "members", "None, `Stacked` or `Looped`", self.members)
         is_checkpoint = self.checkpoint is None or isinstance(self.checkpoint, Checkpoint)
         require(is_checkpoint, "checkpoint", "None or a `Checkpoint(path)`", self.checkpoint)
         check_number("learning_rate", self.learning_rate, low=0, above=True)
