@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, constraints
@@ -62,7 +61,7 @@ class Delta(Distribution):
         return (value >= self.loc).to(self.loc.dtype)
 
     def icdf(self, value: Tensor) -> Tensor:
-        return self.loc.expand(np.broadcast_shapes(value.shape, self.loc.shape))
+        return self.loc + torch.zeros_like(value)
 
     def log_prob(self, value: Tensor) -> Tensor:
         raise NotImplementedError("a point prediction has no density; use `moment_matched()` of the ensemble's mixture")
