@@ -63,7 +63,8 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
 
 def padded(rows: Tensor) -> Tensor:
     """The first row repeated until vector instructions leave no rest, which would round equal rows differently."""
-    return torch.cat([rows, rows[:1].expand(-len(rows) % _VECTOR)])
+    rest = -len(rows) % _VECTOR
+    return torch.cat([rows, rows[:1].expand(rest)]) if rest else rows
 
 
 def mixture_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
@@ -72,6 +73,7 @@ def mixture_quantiles(components: Distribution, weights: Tensor, levels: Tensor)
     Shape:
         components `[member, row]`, weights `[member]`, all above 0, levels `[row]`, `padded` → `[row]`.
     """
+    weights = weights[:, None]
     with torch.no_grad():
         solution = _solved(components, weights, levels)
     if not (torch.is_grad_enabled() and any(value.requires_grad for value in parameters_of(components).values())):
@@ -93,7 +95,7 @@ def _solved(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor
     width, noise = (high - low).clamp_max(largest), eps * (2 - 2 * wanted)
     done = ~(low < high)
     low, high = torch.where(done, low, low.clamp_min(-largest)), torch.where(done, high, high.clamp_max(largest))
-    state = torch.stack([solution, low, high, width, eps**0.5 * width, wanted, noise, side])
+    state: tuple[Tensor, ...] = (solution.clone(), low, high, width, eps**0.5 * width, wanted, noise, side)
     rows = torch.arange(len(levels), device=levels.device)
     for _ in range(_MAX_ITERATIONS):
         n_done = int(done.sum())
@@ -102,13 +104,14 @@ def _solved(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor
         if n_done > max(_FEW_ROWS, len(rows) // 8):
             solution[rows] = state[0]
             left = padded((~done).nonzero()[:, 0])
-            rows, components, state = rows[left], indexed(components, (slice(None), left)), state[:, left]
+            rows, components = rows[left], indexed(components, (slice(None), left))
+            state = tuple(part[left] for part in state)
         state, done = _narrowed(components, weights, state)
     solution[rows] = state[0]
     return solution
 
 
-def _narrowed(components: Distribution, weights: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+def _narrowed(components: Distribution, weights: Tensor, state: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
     r"""One step towards the solution, and whether it is reached as nearly as rounding allows.
 
     Halley's steps solve $\Phi^{-1}(F(x)) = \Phi^{-1}(q)$, a straight line for a normal and nearly one for most mixtures.
@@ -136,7 +139,7 @@ def _narrowed(components: Distribution, weights: Tensor, state: Tensor) -> tuple
         closed = stuck & ~((proposal > low) & (proposal < high))
         proposal, done = torch.where(closed, high, proposal), exact | closed
     proposal = torch.where(exact, point, proposal)
-    return torch.stack([proposal, low, high, (proposal - point).abs(), flat, wanted, noise, side]), done
+    return (proposal, low, high, (proposal - point).abs(), flat, wanted, noise, side), done
 
 
 def _tail_and_derivatives(
@@ -158,7 +161,7 @@ def _tail_and_derivatives(
 
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     """Over members."""
-    return (values * weights[:, None]).sum(0)
+    return (values * weights).sum(0)
 
 
 def _middle(low: Tensor, high: Tensor) -> Tensor:
