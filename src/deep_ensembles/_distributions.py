@@ -63,8 +63,7 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
 
 def padded(rows: Tensor) -> Tensor:
     """The first row repeated until vector instructions leave no rest, which would round equal rows differently."""
-    rest = -len(rows) % _VECTOR
-    return torch.cat([rows, rows[:1].expand(rest)]) if rest else rows
+    return torch.cat([rows, rows[:1].expand(-len(rows) % _VECTOR)])
 
 
 def mixture_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
@@ -73,12 +72,11 @@ def mixture_quantiles(components: Distribution, weights: Tensor, levels: Tensor)
     Shape:
         components `[member, row]`, weights `[member]`, all above 0, levels `[row]`, `padded` → `[row]`.
     """
-    weights = weights[:, None]
     with torch.no_grad():
-        solution = _solved(components, weights, levels)
+        solution = _solved(components, weights[:, None], levels)
     if not (torch.is_grad_enabled() and any(value.requires_grad for value in parameters_of(components).values())):
         return solution
-    below, density, _ = _tail_and_derivatives(components, weights, solution, torch.ones_like(levels))
+    below, density, _ = _tail_and_derivatives(components, weights[:, None], solution, torch.ones_like(levels))
     return solution - (below - below.detach()) * math.sqrt(2 * math.pi) / density.detach()
 
 
