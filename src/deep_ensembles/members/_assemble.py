@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
-from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members._base import MemberNoise, Members, copy_module, parts_in_eval, train_mode, trainable, untrained
+from deep_ensembles._random import MemberNoise, Purpose, seeded, torch_seed
+from deep_ensembles.members._base import Members, copy_module, parts_in_eval, train_mode, trainable, untrained
 from deep_ensembles.members.looped import Looped, channels_last
 from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked

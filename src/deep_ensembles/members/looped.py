@@ -6,8 +6,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from deep_ensembles._random import seeded
-from deep_ensembles.members._base import MemberNoise, Members, eval_mode
+from deep_ensembles._random import MemberNoise, seeded
+from deep_ensembles.members._base import Members, eval_mode
 
 
 class Looped(Members):

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from deep_ensembles.members._base import MemberNoise, Members, eval_mode
+from deep_ensembles._random import MemberNoise
+from deep_ensembles.members._base import Members, eval_mode
 
 
 class Stacked(Members):
