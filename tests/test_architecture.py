@@ -26,7 +26,7 @@ ROOMS = [
         "_arrow",
         "_tensors",
         "_pictures",
-        "_distributions",
+        "distributions",
     ),
     *("mixture", "heads", "networks", "perturbations", "scoring", "metrics", "recalibration", "members", "training"),
     *("execution", "settings", "columns", "images", "ensemble", "fitting", "report", "estimators", "baselines", "tabular"),

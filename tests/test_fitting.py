@@ -56,7 +56,7 @@ def test_unknown_setting() -> None:
 
 
 def test_classes_that_the_network_has_no_output_for() -> None:
-    with pytest.raises(ValueError, match="classes from 0 to 1, as many as the network has outputs, got 2"):
+    with pytest.raises(ValueError, match="class numbers from 0 to 1 for which the network has outputs, got 2 in row 2"):
         fit_ensemble(NETWORK, X, np.arange(60) % 3)
     with pytest.raises(ValueError, match="class numbers"):
         fit_ensemble(NETWORK, X, Y, head=Categorical())
@@ -93,7 +93,7 @@ def test_outputs_that_do_not_fit() -> None:
 def test_a_class_that_only_held_out_rows_have() -> None:
     labels = np.zeros(60, dtype=int)
     labels[5] = 3
-    with pytest.raises(ValueError, match="classes from 0 to 1"):
+    with pytest.raises(ValueError, match="class numbers from 0 to 1"):
         fit_ensemble(NETWORK, X, labels, early_stopping=True, validation_fraction=0.9, random_state=0)
 
 

@@ -14,7 +14,24 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.ensemble import Ensemble
     from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
     from deep_ensembles.fitting import CrossValidation, cross_validate, fit_ensemble
-    from deep_ensembles.heads import Categorical, Normal, Point
+    from deep_ensembles.heads import (
+        Bernoulli,
+        Categorical,
+        Gamma,
+        GaussianMixture,
+        Laplace,
+        LogitNormal,
+        LogNormal,
+        MultivariateNormal,
+        NegativeBinomial,
+        Normal,
+        Ordinal,
+        Point,
+        Poisson,
+        Quantiles,
+        StudentT,
+        ZeroInflated,
+    )  # fmt: skip
     from deep_ensembles.members import Looped, Stacked
     from deep_ensembles.mixture import Mixture
     from deep_ensembles.networks import mlp
@@ -34,7 +51,24 @@ _NAMES = {
     "ensemble": ("Ensemble",),
     "estimators": ("DeepEnsembleClassifier", "DeepEnsembleRegressor"),
     "fitting": ("CrossValidation", "cross_validate", "fit_ensemble"),
-    "heads": ("Categorical", "Normal", "Point"),
+    "heads": (
+        "Bernoulli",
+        "Categorical",
+        "Gamma",
+        "GaussianMixture",
+        "Laplace",
+        "LogNormal",
+        "LogitNormal",
+        "MultivariateNormal",
+        "NegativeBinomial",
+        "Normal",
+        "Ordinal",
+        "Point",
+        "Poisson",
+        "Quantiles",
+        "StudentT",
+        "ZeroInflated",
+    ),
     "members": ("Looped", "Stacked"),
     "mixture": ("Mixture",),
     "networks": ("mlp",),
@@ -49,10 +83,12 @@ _NAMES = {
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Adam", "AdamW", "Bootstrap", "Categorical", "Checkpoint", "ComplementaryFolds", "Constant", "Cosine", "CrossValidation",
-    "DeepEnsembleClassifier", "DeepEnsembleRegressor", "Ensemble", "FastGradientSign", "Looped", "Mixture", "ModelFileError",
-    "Normal", "Point", "RandomSign", "Recipe", "Stacked", "Subsample", "TrainingDiverged", "beta_nll", "brier",
-    "cross_validate", "crps", "fit_ensemble", "load", "log_score", "mlp", "squared_error",
+    "Adam", "AdamW", "Bernoulli", "Bootstrap", "Categorical", "Checkpoint", "ComplementaryFolds", "Constant", "Cosine",
+    "CrossValidation", "DeepEnsembleClassifier", "DeepEnsembleRegressor", "Ensemble", "FastGradientSign", "Gamma",
+    "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "Looped", "Mixture", "ModelFileError", "MultivariateNormal",
+    "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "Quantiles", "RandomSign", "Recipe", "Stacked", "StudentT",
+    "Subsample", "TrainingDiverged", "ZeroInflated", "beta_nll", "brier", "cross_validate", "crps", "fit_ensemble", "load",
+    "log_score", "mlp", "squared_error",
 ]  # fmt: skip
 
 

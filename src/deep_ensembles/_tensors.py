@@ -39,14 +39,17 @@ def refuse(wrong: Any, name: str, must: str, values: Any) -> None:
 
 
 def has_classes(distribution: Distribution) -> bool:
-    """Whether the prediction is over classes: its probabilities have one axis more than its batch."""
+    """Whether the prediction is over classes: its probabilities have one axis more than its batch, and are no labels'."""
+    if getattr(distribution, "kind", "classes") != "classes":
+        return False
     probabilities: Tensor | None = getattr(distribution, "probs", None)
     return probabilities is not None and probabilities.dim() > len(distribution.batch_shape)
 
 
 def checked_target(distribution: Distribution, target: Any) -> Tensor:
     """The targets where the distribution is, one for each prediction and at least one; class numbers for classes."""
-    checked = as_tensor("target", target).to(distribution.mean.device)
+    device = distribution.device if hasattr(distribution, "device") else distribution.mean.device
+    checked = as_tensor("target", target).to(device)
     shape = tuple(distribution.batch_shape + distribution.event_shape)
     require(tuple(checked.shape) == shape, "target", f"of the prediction's shape {shape}", tuple(checked.shape))
     require(checked.numel() > 0, "target", "at least one", tuple(checked.shape))

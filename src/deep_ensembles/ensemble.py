@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Categorical
 from torch.utils.data import Dataset, default_collate
 
 from deep_ensembles._checks import check_integer, require
-from deep_ensembles._distributions import rebuilt
 from deep_ensembles._files import ModelFileError, write_model
 from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
 from deep_ensembles._tensors import as_tensor
-from deep_ensembles.heads import HeadFunction, rescaled
+from deep_ensembles.distributions import rebuilt, rescaled
+from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory, Members, rebuild
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import FitRecalibration, Prediction, Recalibration, choose
@@ -127,6 +128,8 @@ class Ensemble:
         if shift is not None and scale is not None:
             unit = [each.to(raw.device, _precise(raw.device)).unsqueeze(1) for each in (shift, scale)]
             distribution = rescaled(distribution, *(each.repeat_interleave(repeats, 0) for each in unit))
+        elif not isinstance(distribution, Categorical):
+            distribution = rebuilt(distribution, lambda parameter: parameter.to(_precise(raw.device)))
         return Mixture(distribution, None if self.weights is None else self.weights.repeat_interleave(repeats))
 
     def sampled(

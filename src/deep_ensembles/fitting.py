@@ -148,8 +148,10 @@ class _Task:
 
     def classes(self) -> np.ndarray | None:
         """The class of every row, where that is known."""
-        known = self.algorithm.criterion.discrete and isinstance(self.rows, InMemory)
-        return self.rows.targets.numpy() if known else None  # type: ignore[attr-defined]
+        if not isinstance(self.rows, InMemory) or self.rows.targets.is_floating_point() or self.rows.targets.dim() != 1:
+            return None
+        kind = getattr(self.algorithm.criterion.head, "kind", "classes")
+        return self.rows.targets.numpy() if kind == "classes" else None
 
     def ensembles(self, runs: Sequence[Run], n_members: int) -> list[Ensemble]:
         """Train all runs as one stack; each `n_members` of them in turn are an ensemble."""
@@ -213,13 +215,7 @@ def _algorithm(
     integers = not targets.is_floating_point()
     if head is None:
         head = Categorical() if integers else Normal()
-    discrete: bool = getattr(head, "discrete", integers)
-    if discrete and (not integers or targets.dim() != 1 or bool((targets < 0).any())):
-        raise ValueError("`targets` must be class numbers 0, 1, … (integers ≥ 0), one per row, "
-                         f"got {targets.dtype} of shape {list(targets.shape)}")  # fmt: skip
-    if not discrete and isinstance(rows, InMemory) and integers:
-        rows.targets = rows.targets.double()
-    return Algorithm(Criterion(head, scoring_rule, discrete), perturbation)
+    return Algorithm(Criterion(head, scoring_rule), perturbation)
 
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:

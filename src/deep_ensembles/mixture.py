@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.polynomial.legendre import leggauss
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MultivariateNormal, Normal
 from torch.distributions.constraints import Constraint
 
-from deep_ensembles._distributions import exact_cdf, indexed, marginal, mixture_quantiles, padded, parameters_of, rebuilt
+from deep_ensembles.distributions import (
+    Ordered,
+    cross_entropies,
+    family,
+    indexed,
+    is_whole,
+    log_density,
+    marginal,
+    parameters,
+    quantiles,
+    rebuilt,
+    tails,
+)  # fmt: skip
 
-# Knots, in standard deviations of a component, between which densities are integrated piece by piece.
-_KNOTS = (-40.0, -15.0, -8.5, -6.0, -4.5, -3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.5, 6.0, 8.5, 15.0, 40.0)
-_NODES = 10
-_CHUNK_ELEMENTS = 4_000_000
-_QUANTILE_ROWS = 8192  # solved at once: what fits into a cache
+Kind = Literal["numbers", "counts", "classes", "labels"]
 
 
 class Mixture(Distribution):
     r"""Members' distributions combined as one, $p(y|x) = \sum_m w_m\, p_m(y|x)$ with $w_m = 1/M$ by default.
 
-    With several targets the components are diagonal: `log_prob` is joint, while `cdf`, `icdf`, `mean`, `variance`,
-    `aleatoric` and `epistemic` speak of each target by itself.
+    Members may be of any family of torch's, or of `deep_ensembles.distributions`. With several targets `log_prob` is joint,
+    while `cdf`, `icdf`, `mean`, `variance`, `aleatoric` and `epistemic` speak of each target by itself; `target(i)` is the
+    mixture for one of them.
 
     References:
         Lakshminarayanan, Pritzel, Blundell (2017), section 2.4; Depeweg et al. (2018) for the decomposition.
@@ -52,7 +59,7 @@ class Mixture(Distribution):
         if not components.batch_shape:
             raise ValueError("`components` must have a batch shape [member, ...], got an empty one")
         n_members = components.batch_shape[0]
-        parameter = next(iter(parameters_of(components).values()))
+        parameter = parameters(components)[0]
         if weights is None:
             weights = parameter.new_full((n_members,), 1.0 / n_members)
         weights = torch.as_tensor(weights, dtype=parameter.dtype, device=parameter.device)
@@ -63,8 +70,8 @@ class Mixture(Distribution):
         super().__init__(components.batch_shape[1:], components.event_shape, validate_args=False)
 
     def __repr__(self) -> str:
-        kind = type(marginal(self.components)).__name__
-        return f"Mixture({self.n_members} × {kind}, batch={list(self.batch_shape)}, event={list(self.event_shape)})"
+        shapes = f"batch={list(self.batch_shape)}, event={list(self.event_shape)}"
+        return f"Mixture({self.n_members} × {family(self.components)}, {shapes})"
 
     @property
     def n_members(self) -> int:
@@ -77,9 +84,23 @@ class Mixture(Distribution):
         return self.components.support  # type: ignore[return-value]
 
     @property
+    def kind(self) -> Kind:
+        """What is predicted: numbers, counts, classes, or several labels that each are there or not."""
+        if isinstance(self.components, Categorical):
+            return "classes"
+        if isinstance(self.components, Independent) and isinstance(self.components.base_dist, Bernoulli):
+            return "labels"
+        return "counts" if not self.event_shape and is_whole(self.components) else "numbers"
+
+    @property
     def is_discrete(self) -> bool:
         """Whether the prediction is over classes."""
-        return isinstance(self.components, Categorical)
+        return self.kind == "classes"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.weights.device
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
         """The same mixture for a larger batch shape."""
@@ -105,34 +126,44 @@ class Mixture(Distribution):
 
         return Mixture(rebuilt(self.components, pick), self.weights)
 
+    def target(self, index: int) -> Mixture:
+        """The mixture for one of several targets, by itself; for a label one over the classes 0 (not there) and 1."""
+        if not self.event_shape:
+            raise ValueError(f"`target` needs a prediction of several targets, got {self!r}")
+        if self.kind == "labels":
+            log_odds = self.components.base_dist.logits[..., index]  # type: ignore[attr-defined]
+            return Mixture(Categorical(logits=torch.stack([torch.zeros_like(log_odds), log_odds], dim=-1)), self.weights)
+        return Mixture(indexed(marginal(self.components), (..., index)), self.weights)
+
     # -- densities ------------------------------------------------------------------------------------------------
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Exact log-density (or log-probability) of the mixture."""
-        event = len(self.event_shape)
-        logs = self.components.log_prob(self._per_member(value, event))
+        logs = log_density(self.components, self._per_member(value, len(self.event_shape)))
         return torch.logsumexp(logs + self._aligned(self.weights.log(), 0), dim=self._member_dim(0))
 
     def cdf(self, value: Tensor) -> Tensor:
         """Exact distribution function of each target."""
+        return self.tails(value)[0]
+
+    def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """P(Y ≤ value) and P(Y > value) of each target, exact however small they are."""
         event = len(self.event_shape)
-        return self._average(exact_cdf(marginal(self.components), self._per_member(value, event)), event)
+        lower, upper = tails(self._ordered("cdf"), self._per_member(value, event))
+        return self._average(lower, event), self._average(upper, event)
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Quantiles of each target, exact to rounding; for point members the least point that reaches the level."""
+        """Quantiles of each target, exact to rounding; of counts and points the least value that reaches the level."""
         value = torch.as_tensor(value, dtype=self.weights.dtype, device=self.weights.device)
         if not bool(((value >= 0) & (value <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
-        shape = self.batch_shape + self.event_shape
-        levels = value.expand(np.broadcast_shapes(value.shape, shape))
-        places = torch.arange(math.prod(shape), device=value.device).reshape(shape).expand(levels.shape)
-        members = (self.weights > 0).nonzero()[:, 0] if not bool(self.weights.all()) else slice(None)
-        single, weights = marginal(self.components), self.weights[members]
-        flat = rebuilt(single, lambda parameter: parameter[members].reshape(len(weights), -1))
-        solve = mixture_quantiles if bool(flat.variance.any()) else _step_quantiles
-        chunks = zip(*(padded(values.reshape(-1)).split(_QUANTILE_ROWS) for values in (places, levels)), strict=True)
-        parts = [solve(indexed(flat, (slice(None), rows)), weights, part) for rows, part in chunks]
-        return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
+        return quantiles(self._ordered("icdf"), self.weights, value)
+
+    def _ordered(self, wanted: str) -> Distribution:
+        """The components of each target, if their values have an order."""
+        if self.is_discrete and not isinstance(self.components, Ordered):
+            raise TypeError(f"`{wanted}` needs values with an order, got {self!r}; use `probs`, or the head `Ordinal`")
+        return marginal(self.components)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Pick a member for each draw, then draw from it."""
@@ -150,45 +181,66 @@ class Mixture(Distribution):
     @property
     def mean(self) -> Tensor:
         """Mean of the mixture, µ* of the paper."""
-        return self._average(self.components.mean, len(self.event_shape))
+        return self._average(self._means(), len(self.event_shape))
 
     @property
     def variance(self) -> Tensor:
-        """Variance of the mixture, σ*² of the paper: within the members plus between them."""
-        return self._average(self.components.variance, len(self.event_shape)) + self._variance_of_means()
+        """Variance of the mixture, σ*² of the paper: within the members plus between them; infinite where it is."""
+        return self._variance_within() + self._variance_of_means()
 
     @property
     def aleatoric(self) -> Tensor:
-        """What members agree is noise: their average variance; for classes, their average entropy in nats."""
-        if self.is_discrete:
-            return self._average(self.components.entropy(), 0)
-        return self._average(self.components.variance, len(self.event_shape))
+        """What members agree is noise: their average variance; for classes and labels, their average entropy in nats."""
+        if self.kind in ("classes", "labels"):
+            return self._average(marginal(self.components).entropy(), len(self.event_shape))
+        return self._variance_within()
 
     @property
     def epistemic(self) -> Tensor:
-        """What members disagree about: the variance of their means; for classes, the mutual information in nats."""
-        if self.is_discrete:
-            return self.mutual_information
-        return self._variance_of_means()
+        """What members disagree about: the variance of their means; for classes and labels, mutual information in nats."""
+        if self.kind == "labels":
+            return (Bernoulli(self.probs, validate_args=False).entropy() - self.aleatoric).clamp_min(0.0)
+        return self.mutual_information if self.is_discrete else self._variance_of_means()
+
+    def _means(self) -> Tensor:
+        means = self._ordered("mean").mean
+        if bool(means.isnan().any()) and not any(bool(parameter.isnan().any()) for parameter in parameters(self.components)):
+            raise ValueError(f"the mean of {family(self.components)} does not exist for these parameters; "
+                             "use the median, `icdf(0.5)`")  # fmt: skip
+        return means
+
+    def _variance_within(self) -> Tensor:
+        variances = self._ordered("variance").variance
+        return self._average(torch.where(variances.isnan(), torch.inf, variances), len(self.event_shape))
 
     def _variance_of_means(self) -> Tensor:
-        return self._average((self.components.mean - self.mean).square(), len(self.event_shape))
+        return self._average((self._means() - self.mean).square(), len(self.event_shape))
 
     def moment_matched(self) -> Distribution:
         """The paper's single Gaussian with the mixture's mean and variance; for classes, the averaged probabilities."""
         if self.is_discrete:
             return Categorical(probs=self.probs)
-        matched = Normal(self.mean, self.variance.sqrt())
+        if self.kind == "labels":
+            return Independent(Bernoulli(self.probs), 1)
+        variance = self.variance
+        if not bool(variance.isfinite().all()):
+            raise ValueError(f"`moment_matched` needs a finite variance, and that of {family(self.components)} is infinite "
+                             "for these parameters; use the mixture itself")  # fmt: skip
+        if self.event_shape and hasattr(self.components, "covariance_matrix"):
+            apart = self._means() - self.mean
+            between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
+            return MultivariateNormal(self.mean, self._average(self.components.covariance_matrix + between, 2))
+        matched = Normal(self.mean, variance.sqrt())
         return Independent(matched, 1) if self.event_shape else matched
 
     # -- classes --------------------------------------------------------------------------------------------------
 
     @property
     def probs(self) -> Tensor:
-        """Averaged class probabilities."""
-        if not self.is_discrete:
+        """Averaged probabilities of classes or labels."""
+        if self.kind not in ("classes", "labels"):
             raise AttributeError(f"`probs` needs a prediction over classes, this is {self!r}")
-        return self._average(self.components.probs, 1)  # type: ignore[attr-defined]
+        return self._average(getattr(self.components, "base_dist", self.components).probs, 1)  # type: ignore[union-attr]
 
     @property
     def logits(self) -> Tensor:
@@ -200,29 +252,29 @@ class Mixture(Distribution):
 
     @property
     def confidence(self) -> Tensor:
-        """Probability of the most probable class."""
-        return self.probs.amax(-1)
+        """Probability of the most probable class; of labels, of each being what is most probable."""
+        return torch.maximum(self.probs, 1 - self.probs) if self.kind == "labels" else self.probs.amax(-1)
 
     @property
     def mode(self) -> Tensor:
-        """The most probable class."""
-        return self.probs.argmax(-1)
+        """The most probable class; of labels, which of them are probable."""
+        return self.probs > 0.5 if self.kind == "labels" else self.probs.argmax(-1)
 
     # -- information ----------------------------------------------------------------------------------------------
 
     def entropy(self) -> Tensor:
-        """Entropy in nats: exact for classes, by quadrature (relative error around 1e-8) for a continuous target."""
+        """Entropy in nats: exact for classes, by quadrature (relative error around 1e-8) for numbers and counts."""
         return self._average(self._cross_entropies(), 0)
 
     @property
     def mutual_information(self) -> Tensor:
         """Entropy of the mixture minus the members' average entropy, in nats; never negative."""
-        return self._average(self._cross_entropies() - self.components.entropy(), 0).clamp_min(0.0)
+        return self._average(self._cross_entropies() - self._entropies(), 0).clamp_min(0.0)
 
     @property
     def disagreement(self) -> Tensor:
         r"""The paper's $\sum_m \mathrm{KL}(p_m \| p_E)$, in nats; with uniform weights M times the mutual information."""
-        divergences = self._cross_entropies() - self.components.entropy()
+        divergences = self._cross_entropies() - self._entropies()
         counted = self._aligned(self.weights > 0, 0)
         return torch.where(counted, divergences, torch.zeros_like(divergences)).sum(self._member_dim(0)).clamp_min(0.0)
 
@@ -232,28 +284,17 @@ class Mixture(Distribution):
             terms = self.components.probs * self.logits.clamp_min(torch.finfo(self.weights.dtype).min / 2)  # type: ignore[attr-defined]
             return -terms.sum(-1)
         if self.event_shape:
-            raise NotImplementedError("entropies of several targets at once have no closed form; use `variance`")
-        shape = self.components.batch_shape
-        if 0 in shape:
-            return self.weights.new_zeros(shape)
-        flat = rebuilt(self.components, lambda parameter: parameter.expand(shape).reshape(self.n_members, -1))
-        step = max(1, _CHUNK_ELEMENTS // (_NODES * len(_KNOTS) * self.n_members**2))
-        chunks = [slice(i, i + step) for i in range(0, flat.batch_shape[1], step)]
-        parts = [self._integrate(indexed(flat, (slice(None), rows))) for rows in chunks]
-        return torch.cat(parts, dim=1).reshape(shape)
+            raise TypeError(f"the entropy of several targets of {family(self.components)} at once is not known; "
+                            "take one of them with `target(i)`, or use `variance`")  # fmt: skip
+        return cross_entropies(self.components, self.weights)
 
-    def _integrate(self, components: Distribution) -> Tensor:
-        """Gauss–Legendre between the sorted knots of all components: `[member, row]`."""
-        means, deviations = components.mean.unsqueeze(-1), components.stddev.unsqueeze(-1)
-        knots = means + deviations * means.new_tensor(_KNOTS)  # [member, row, knot]
-        knots = knots.movedim(1, -1).flatten(0, 1).sort(0).values  # [member · knot, row]
-        nodes, node_weights = (means.new_tensor(rule).reshape(-1, 1, 1) for rule in leggauss(_NODES))
-        half = knots.diff(dim=0) / 2
-        points = knots[:-1] + half * (nodes + 1)  # [node, interval, row]
-        logs = components.log_prob(points.unsqueeze(2)).movedim(2, 0)  # [member, node, interval, row]
-        mixed = torch.logsumexp(logs + self.weights.log().reshape(-1, 1, 1, 1), dim=0)
-        integrand = -logs.exp() * mixed.clamp_min(torch.finfo(mixed.dtype).min)
-        return (integrand * half * node_weights).sum((1, 2))
+    def _entropies(self) -> Tensor:
+        """Of every member, `[member, *batch]`."""
+        try:
+            return self.components.entropy()
+        except NotImplementedError:
+            alone = rebuilt(self.components, lambda parameter: parameter.unsqueeze(0))
+            return cross_entropies(alone, torch.ones_like(self.weights[:1]))[0]
 
     # -- axes -----------------------------------------------------------------------------------------------------
 
@@ -279,21 +320,13 @@ class Mixture(Distribution):
         return (values * self._aligned(self.weights, event_dims)).sum(self._member_dim(event_dims))
 
 
-def _step_quantiles(points: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
-    """The least of the members' points, `[member, row]`, at which their weights reach the level."""
-    ordered, order = points.mean.sort(0)
-    shares = weights[order].cumsum(0) * (1 + 4 * torch.finfo(weights.dtype).eps)
-    first = (shares < levels).sum(0, keepdim=True).clamp_max(len(weights) - 1)
-    return ordered.gather(0, first)[0]
-
-
 def concatenated(mixtures: Sequence[Mixture]) -> Mixture:
     """Mixtures of as many members over different rows as one, along the first batch dimension."""
     first = mixtures[0]
     if any(not torch.equal(mixture.weights, first.weights) for mixture in mixtures):
         raise ValueError("`mixtures` must have the same member weights to be joined")
-    parts = [parameters_of(mixture.components) for mixture in mixtures]
-    joined = iter([torch.cat([part[name] for part in parts], dim=1) for name in parts[0]])
+    parts = [parameters(mixture.components) for mixture in mixtures]
+    joined = iter([torch.cat(same, dim=1) for same in zip(*parts, strict=True)])
     return Mixture(rebuilt(first.components, lambda _: next(joined)), first.weights)
 
 

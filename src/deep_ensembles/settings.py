@@ -22,6 +22,8 @@ _DTYPES = {
 _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
 # Nothing that writes or reads a file: whoever loads a model must not act on a path that someone else wrote into it.
 _OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
+# Objects that may stand within others.
+_NESTED = ("heads.NegativeBinomial", "heads.Poisson")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +114,10 @@ def _describe_object(value: Any) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether what was described holds numbers, text and the like, and neither objects nor what could not be saved."""
+    """Whether what was described holds numbers, text, heads within heads, but no other objects nor what is not saved."""
     if isinstance(data, dict):
-        return not {"name", "not saved"} & set(data) and _is_plain(list(data.values()))
+        nested = data.get("name") in _NESTED and set(data) <= {"name", "arguments"}
+        return (nested or not {"name", "not saved"} & set(data)) and _is_plain(list(data.values()))
     return not isinstance(data, list) or all(map(_is_plain, data))
 
 

@@ -13,7 +13,8 @@ from scipy.integrate import quad
 from torch import Tensor
 
 from deep_ensembles import heads
-from deep_ensembles.heads import Head, Normal, Point, rescaled
+from deep_ensembles.distributions import rescaled
+from deep_ensembles.heads import Head, Normal, Point
 
 every_head = pytest.mark.parametrize("kind", found(heads))
 every_continuous_head = pytest.mark.parametrize("kind", [each for each in found(heads) if not each.values[0].discrete])

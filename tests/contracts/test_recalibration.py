@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Distribution, Independent, Normal
 
 from deep_ensembles import recalibration
 from deep_ensembles._random import seeded
-from deep_ensembles.heads import Delta
+from deep_ensembles.distributions import Delta
 from deep_ensembles.metrics import negative_log_likelihood
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Recalibrated, conformal, temperature, variance_scaling

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Independent, Laplace, Normal
 
 from deep_ensembles import scoring
-from deep_ensembles.heads import Delta
+from deep_ensembles.distributions import Delta
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.scoring import beta_nll, brier, crps, log_score, squared_error
 

@@ -20,12 +20,13 @@ from deep_ensembles import (
 )
 
 FIELDS = Recipe.__dataclass_fields__
-# Estimators standardise always, and need neither streamed data nor a choice of how members are trained.
-NOT_OFFERED = {"standardize_inputs", "standardize_targets", "max_restarts", "members", "num_workers"}
+# Estimators need neither streamed data nor a choice of how members are trained.
+NOT_OFFERED = {"max_restarts", "members", "num_workers"}
 OTHER_VALUES: dict[str, Any] = {
     "max_epochs": 3, "batch_size": 7, "learning_rate": 0.5, "schedule": Cosine(), "optimizer": AdamW(), "weight_decay": 0.1,
     "clip_norm": 2.0, "early_stopping": True, "validation_fraction": 0.3, "patience": 4, "folds": ComplementaryFolds(2),
     "time_limit": 60.0, "resampling": Bootstrap(), "checkpoint": Checkpoint("state"), "device": "cpu", "verbose": 1,
+    "standardize_inputs": False, "standardize_targets": False,
 }  # fmt: skip
 
 both = pytest.mark.parametrize("estimator", [DeepEnsembleRegressor, DeepEnsembleClassifier])

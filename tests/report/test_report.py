@@ -30,7 +30,7 @@ from torch.distributions import Categorical, Independent, Normal
 
 import deep_ensembles
 from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, load
-from deep_ensembles.heads import Delta
+from deep_ensembles.distributions import Delta
 from deep_ensembles.metrics import (
     accuracy_confidence_curve,
     adaptive_calibration_error,
@@ -42,7 +42,7 @@ from deep_ensembles.metrics import (
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.paper.figures import draw as drawn
 from deep_ensembles.recalibration import conformal, isotonic
-from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate, first_member, one_target, unseen_values
+from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate, first_member, unseen_values
 from deep_ensembles.report.charts import Band, Columns, Figure, Grid, Panel, Points, Ranges, Row
 from deep_ensembles.report.svg import draw
 from deep_ensembles.report.words import confidence_verdict, coverage_verdict, threshold_text
@@ -324,9 +324,9 @@ def test_constant_targets_and_perfect_predictions() -> None:
 def test_what_is_wrong_is_said() -> None:
     prediction, target = numbers(10)
     several = Mixture(Independent(Normal(torch.zeros(2, 10, 3), torch.ones(2, 10, 3)), 1))
-    with pytest.raises(ValueError, match="take one target at a time with `one_target`"):
+    with pytest.raises(ValueError, match=r"take one target at a time with `target\(i\)`"):
         evaluate((several, np.zeros((10, 3))))
-    assert evaluate((one_target(several, 2), np.zeros(10))).score("MAE").ensemble == 0
+    assert evaluate((several.target(2), np.zeros(10))).score("MAE").ensemble == 0
     with pytest.raises(ValueError, match="`coverage` must be a number > 0 and < 1"):
         evaluate((prediction, target), coverage=1.0)
     with pytest.raises(ValueError, match="`batches` must be at least one row"):
@@ -396,7 +396,6 @@ def test_public_names_are_pinned() -> None:
         "beside_targets",
         "evaluate",
         "first_member",
-        "one_target",
         "unseen_values",
     ]
     assert deep_ensembles.report.__all__ == names

@@ -24,9 +24,9 @@ quick = settings(deadline=None, derandomize=True, max_examples=40)
 def data(head, n_targets: int, seed: int = 0, scale: float = 1.0) -> tuple[Tensor, Tensor]:
     """Raw outputs `[run, batch, raw]` and targets that fit them."""
     generator = torch.Generator().manual_seed(seed)
-    n_outputs = head.raw_size(n_targets + 1 if head.discrete else n_targets)
+    n_outputs = head.raw_size(n_targets + 1 if head.kind == "classes" else n_targets)
     raw = scale * torch.randn(2, 5, n_outputs, generator=generator, dtype=torch.float64)
-    if head.discrete:
+    if head.kind == "classes":
         return raw, torch.randint(n_outputs, (2, 5), generator=generator)
     targets = torch.randn(2, 5, n_targets, generator=generator, dtype=torch.float64)
     return raw, targets.squeeze(-1) if n_targets == 1 else targets
@@ -59,8 +59,8 @@ def test_the_normal_derivative_knows_the_floor():
 @example(raw=[-1e15] * 6)
 @given(raw=st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=6, max_size=6))
 def test_written_out_derivatives_are_finite(head, rule, raw):
-    n_outputs = head.raw_size(3 if head.discrete else 1)
-    target = torch.zeros(1, 1, dtype=torch.long if head.discrete else torch.float32)
+    n_outputs = head.raw_size(3 if head.kind == "classes" else 1)
+    target = torch.zeros(1, 1, dtype=torch.long if head.kind == "classes" else torch.float32)
     gradient = Criterion(head, rule).raw_gradient(torch.tensor([[raw[:n_outputs]]]), target)
     assert gradient.isfinite().all()
 

@@ -26,7 +26,7 @@ def test_pictures_are_looked_at_few_at_a_time(rows):
     chunks = list(rows.chunks(np.arange(400)))
     assert max(inputs.numel() for inputs, _, _ in chunks) <= _CHUNK_NUMBERS
     assert torch.equal(torch.cat([inputs for inputs, _, _ in chunks]), PICTURES)
-    whole, found = Moments.of(PICTURES), row_statistics(rows, np.arange(400), True, False).standardization
+    whole, found = Moments.of(PICTURES), row_statistics(rows, np.arange(400), True).standardization
     torch.testing.assert_close(found.input_scale, whole.pooled().scale().expand_as(whole.mean))
 
 
@@ -41,15 +41,13 @@ def test_tables_are_looked_at_thousands_at_a_time():
 
 
 def test_rows_that_need_no_change_are_not_copied():
-    loader = batch_loader(
-        rows := InMemory(PICTURES, LABELS), [row_statistics(rows, np.arange(400), False, False)], [0], PICTURES
-    )
+    loader = batch_loader(rows := InMemory(PICTURES, LABELS), [row_statistics(rows, np.arange(400), False)], [0], PICTURES)
     assert loader.inputs.data_ptr() == PICTURES.data_ptr()
 
 
 def test_columns_are_turned_into_rows_once():
     table = torch.rand(7, 400).T
-    loader = batch_loader(rows := InMemory(table, LABELS), [row_statistics(rows, np.arange(400), False, False)], [0], table)
+    loader = batch_loader(rows := InMemory(table, LABELS), [row_statistics(rows, np.arange(400), False)], [0], table)
     assert loader.inputs.is_contiguous()
 
 

@@ -79,6 +79,8 @@ class DeepEnsemble(BaseEstimator):
         time_limit: float | None = None,
         recalibration: FitRecalibration | None = None,
         resampling: Resampling | None = None,
+        standardize_inputs: bool = True,
+        standardize_targets: bool = True,
         checkpoint: Checkpoint | None = None,
         random_state: RandomState = None,
         device: str | torch.device = "auto",
@@ -88,6 +90,8 @@ class DeepEnsemble(BaseEstimator):
 
     def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
         head = default_head if self.head is None else self.head
+        kinds = self._kinds(default_head)
+        require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
         size = getattr(head, "raw_size", None)
         settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
         Recipe(**settings)  # checks the settings before anything uses them
@@ -104,6 +108,10 @@ class DeepEnsemble(BaseEstimator):
             self.ensemble_ = dataclasses.replace(self.ensemble_, recalibration=fitted)
         seen = X if sample_weight is None else X[sample_weight > 0]
         self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
+
+    def _kinds(self, default_head: Any) -> Sequence[str]:
+        """Which kinds of heads fit the targets that the default head is for."""
+        return (default_head.kind,)
 
     def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
         """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
@@ -175,12 +183,16 @@ class DeepEnsemble(BaseEstimator):
             beside_targets(self.ensemble_.batches(checked), targets, single, which=target),
             constant=self._constant(target),
             coverage=coverage,
-            labels=getattr(self, "classes_", None),
+            labels=self._report_labels(),
             columns=dict(zip(names, checked.T, strict=True)),
             unseen=None if low_high is None else unseen_values(names, checked, *low_high),
             about={"Model": type(self).__name__, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
+
+    def _report_labels(self) -> Any:
+        """The names of the classes of a report; None for numbers."""
+        return None
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         """What one would predict without any inputs: the distribution of the training targets."""
@@ -228,12 +240,12 @@ class DeepEnsemble(BaseEstimator):
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def _check_head(self, n_targets: Any, discrete: bool) -> None:
-        """A head must be for numbers or for classes, as the estimator is, and for so many."""
+    def _check_head(self, n_targets: Any, kinds: Sequence[str]) -> None:
+        """A head must be for what the estimator predicts, and for so many."""
         head, outputs = self.ensemble_.head, self.ensemble_.n_outputs
         size = head.raw_size(n_targets) if hasattr(head, "raw_size") else outputs
-        fits = type(n_targets) is int and size == outputs and getattr(head, "discrete", discrete) == discrete
-        require(fits, "head", f"of {n_targets} {'classes' if discrete else 'numbers'}", head)
+        fits = type(n_targets) is int and size == outputs and getattr(head, "kind", kinds[0]) in kinds
+        require(fits, "head", f"of {n_targets} {kinds[0]}", head)
 
 
 def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:

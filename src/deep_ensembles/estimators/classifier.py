@@ -6,9 +6,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
+from sklearn.utils import Tags, check_array
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 from typing_extensions import Self
 
@@ -17,7 +18,7 @@ from deep_ensembles._files import ModelFileError
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, concatenated, store_arguments
-from deep_ensembles.heads import Categorical, HeadFunction
+from deep_ensembles.heads import Bernoulli, Categorical, HeadFunction
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration
@@ -35,8 +36,9 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     Arguments:
         class_weight: "balanced", or a dictionary of class → weight; multiplies `sample_weight`.
-        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default, a recalibration of classes is
-            `choose`, `temperature` or `conformal`.
+        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default, `Bernoulli()` for several labels at
+            once (a matrix of 0 and 1), and may be `Ordinal()` for classes with an order, that of the sorted labels. A
+            recalibration of classes is `choose`, `temperature` or `conformal`.
 
     Attributes:
         ensemble_: the fitted `Ensemble`.
@@ -82,6 +84,8 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         time_limit: float | None = None,
         recalibration: FitRecalibration | None = None,
         resampling: Resampling | None = None,
+        standardize_inputs: bool = True,
+        standardize_targets: bool = True,
         checkpoint: Checkpoint | None = None,
         random_state: RandomState = None,
         device: str | torch.device = "auto",
@@ -89,23 +93,43 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
     ) -> None:
         store_arguments(self, locals())
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = False
+        return tags
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` (n, features) and labels `y` (n,) of any type."""
-        X, y = validate_data(self, X, y, dtype=FLOATS)
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
+        """Train on rows `X` (n, features) and labels `y` (n,) of any type, or several at once: (n, labels) of 0 and 1."""
+        X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        self.class_prior_ = np.bincount(codes, sample_weight) / (
-            len(codes) if sample_weight is None else sample_weight.sum()
-        )
+        codes = self._fit_several(y) if type_of_target(y) == "multilabel-indicator" else self._fit_classes(y)
+        share = np.ones(len(codes)) if sample_weight is None else sample_weight
+        shares = codes if codes.ndim == 2 else np.arange(len(self.classes_)) == codes[:, None]
+        self.class_prior_ = np.average(shares, axis=0, weights=share)
         if self.class_weight is not None:
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight
-        self._fit_members(X, codes.astype(np.int64), sample_weight, len(self.classes_), Categorical())
+        default = Bernoulli() if codes.ndim == 2 else Categorical()
+        self._fit_members(X, codes.astype(np.int64), sample_weight, len(self.classes_), default)
         return self
+
+    def _fit_classes(self, y: Any) -> np.ndarray:
+        labels = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
+        return codes
+
+    def _fit_several(self, y: Any) -> np.ndarray:
+        codes = np.asarray(y.todense() if hasattr(y, "todense") else y)
+        self.classes_ = np.arange(codes.shape[1])
+        return codes
+
+    @property
+    def _is_multilabel(self) -> bool:
+        return getattr(self.ensemble_.head, "kind", "classes") == "labels"
 
     def predict_distribution(self, X: Any) -> Mixture:
         """The predictive mixture over classes, recalibrated if the model is."""
@@ -115,21 +139,33 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         return cast(Iterator[Mixture], self._batches(X))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Averaged class probabilities, (n, classes)."""
+        """Averaged class probabilities, (n, classes); with several labels at once the probability of each, (n, labels)."""
         probabilities = concatenated(batch.probs for batch in self._mixtures(X)).astype(np.float64)
-        return probabilities / probabilities.sum(axis=1, keepdims=True)
+        return probabilities if self._is_multilabel else probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of the averaged class probabilities, (n, classes)."""
+        """Logarithms of the averaged probabilities, shaped like them."""
+        check_is_fitted(self)
+        if self._is_multilabel:
+            return np.log(self.predict_proba(X))
         return concatenated(batch.logits for batch in self._mixtures(X)).astype(np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label, (n,)."""
-        chosen = self.predict_proba(X).argmax(axis=1)
+        """The most probable label, (n,); with `Ordinal()` the median; with several at once 0 or 1 each, (n, labels)."""
+        probabilities = self.predict_proba(X)
+        if self._is_multilabel:
+            return (probabilities > 0.5).astype(np.int64)
+        is_median = getattr(self.ensemble_.head, "point", "mode") == "median"
+        chosen = (probabilities[:, :-1].cumsum(1) < 0.5).sum(1) if is_median else probabilities.argmax(axis=1)
         labels: np.ndarray = self.classes_[chosen]
         return labels
 
     def _target(self, y: Any) -> np.ndarray:
+        if self._is_multilabel:
+            codes: np.ndarray = check_array(y, input_name="y").astype(np.int64)
+            fits = codes.shape[1] == len(self.classes_) and np.isin(codes, (0, 1)).all()
+            require(bool(fits), "y", f"{len(self.classes_)} columns of 0 and 1, one per label", codes.shape)
+            return codes
         labels = column_or_1d(y, warn=True)
         unknown = np.setdiff1d(labels, self.classes_)
         require(len(unknown) == 0, "y", "labels that the model knows", unknown[:3].tolist())
@@ -146,14 +182,19 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         if not hasattr(self, "class_prior_"):
             return None
-        return torch.distributions.Categorical(probs=torch.from_numpy(self.class_prior_))
+        shares = self.class_prior_
+        shares = np.array([1 - shares[target], shares[target]]) if self._is_multilabel else shares
+        return torch.distributions.Categorical(probs=torch.from_numpy(shares))
+
+    def _report_labels(self) -> Any:
+        return (0, 1) if self._is_multilabel else self.classes_
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         values, dtype = fitted["classes_"]["values"], np.dtype(fitted["classes_"]["dtype"])
         require(dtype.kind in "biufUO" and dtype.itemsize <= _LONGEST_LABEL, "classes_", "numbers or text", dtype)
         plain = isinstance(values, list) and all(isinstance(value, (bool, int, float, str)) for value in values)
         require(plain and len(set(values)) == len(values), "classes_", "different labels", values)
-        self._check_head(len(values), discrete=True)
+        self._check_head(len(values), ("classes", "labels"))
         self.classes_ = np.array(values, dtype=dtype)
         if "class_prior_" in fitted:
             self.class_prior_ = np.array(fitted["class_prior_"], dtype=np.float64)

@@ -14,6 +14,7 @@ from deep_ensembles._checks import check_number, require
 from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated
 from deep_ensembles.heads import Normal
 from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration import Prediction
 
 
 class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
@@ -27,7 +28,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         hidden_sizes, activation, batch_norm, dropout: of the default network, a multi-layer perceptron.
         network: a function that builds another `nn.Module`; called with (inputs, raw outputs), or with nothing if it
             takes no arguments.
-        head: raw output → distribution; `Normal()` by default.
+        head: raw output → distribution; `Normal()` by default; `StudentT()` for outliers, `LogNormal()` or `Gamma()` for
+            positive numbers, `Poisson()` or `NegativeBinomial()` for counts, `MultivariateNormal()` for several targets, …
         scoring_rule: the training criterion.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
         recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to correct predictions by rows that members
@@ -64,6 +66,9 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         self._fit_members(X, y.astype(np.float64, copy=False), sample_weight, self.n_outputs_, Normal())
         return self
 
+    def _kinds(self, default_head: Any) -> Sequence[str]:
+        return ("numbers", "counts", "vectors")
+
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
 
@@ -71,11 +76,18 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     def predict(self, X: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
 
     def predict(self, X: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """The mean of the mixture, and on request its standard deviation; (n,) or (n, targets)."""
+        """The point prediction, and on request the standard deviation of the mixture; (n,) or (n, targets).
+
+        The point is the mean, or the median where the head says so (`Quantiles`, a Student-t that may have no mean).
+        """
         if not return_std:
-            return concatenated(batch.mean for batch in self._batches(X))
-        pairs = [(batch.mean, batch.stddev) for batch in self._batches(X)]
-        return concatenated(mean for mean, _ in pairs), concatenated(std for _, std in pairs)
+            return concatenated(self._point(batch) for batch in self._batches(X))
+        pairs = [(self._point(batch), batch.stddev) for batch in self._batches(X)]
+        return concatenated(point for point, _ in pairs), concatenated(std for _, std in pairs)
+
+    def _point(self, batch: Prediction) -> torch.Tensor:
+        is_median = getattr(self.ensemble_.head, "point", "mean") == "median"
+        return batch.icdf(torch.tensor(0.5, dtype=torch.float64)) if is_median else batch.mean
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float]) -> np.ndarray:
         """Exact quantiles of the mixture, (n, quantiles); with several targets (n, quantiles, targets)."""
@@ -111,4 +123,4 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         self.n_outputs_ = fitted["n_outputs_"]
-        self._check_head(self.n_outputs_, discrete=False)
+        self._check_head(self.n_outputs_, ("numbers", "counts", "vectors"))

@@ -1,55 +1,149 @@
-"""What a head promises, and how its distribution comes back to the target's own units."""
+"""What a head promises, and what is known of the targets of a head that does not say."""
 
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, constraints
+from torch.distributions.constraints import Constraint
+from torch.nn import functional as F
+
+from deep_ensembles.distributions import Scaling, is_whole, marginal, scaling_of
 
 HeadFunction = Callable[[Tensor], Distribution]
+Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
+PointPrediction = Literal["mean", "median", "mode"]
+# Beyond this many units of the target, squares of errors over the least variance overflow in float32.
+LIMIT = 1e13
+# Between these, a logarithm and its exponential keep finite in single precision.
+LOG_LIMIT = (-14.0, 30.0)
 
 
 @runtime_checkable
 class Head(Protocol):
-    """Turns raw network outputs `[..., batch, raw]` into a distribution with batch shape `[..., batch]`."""
+    """Turns raw network outputs `[..., batch, raw]` into a distribution with batch shape `[..., batch]`.
+
+    Beside that it says what it needs, as attributes:
+
+    - `kind`: what targets are: "numbers", "counts" (whole numbers ≥ 0), "classes" (0 … K-1), "labels" (each there or not),
+      or "vectors" (numbers that depend on one another);
+    - `scaling`: how the network sees them: "location-scale" (mean 0, deviation 1), "scale" (mean 1), or "none";
+    - `support`: the values that a target may take, as one of `torch.distributions.constraints`;
+    - `point`: the point prediction: "mean", "median" or "mode".
+    """
 
     @property
-    def discrete(self) -> bool:
-        """Whether targets are classes (0 … K-1) rather than numbers."""
+    def kind(self) -> Kind:
+        """What targets are."""
+
+    @property
+    def scaling(self) -> Scaling:
+        """How targets are brought to a common scale."""
+
+    @property
+    def support(self) -> Constraint:
+        """The values that a target may take."""
+
+    @property
+    def point(self) -> PointPrediction:
+        """What a point prediction is."""
 
     def raw_size(self, n_targets: int) -> int:
-        """How many raw outputs a network needs for `n_targets` numbers or classes."""
+        """How many raw outputs a network needs for `n_targets` numbers, labels or classes."""
 
     def __call__(self, raw: Tensor) -> Distribution:
         """The predictive distribution of a raw output."""
 
 
-def rescaled(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distribution:
-    r"""The distribution of $\text{shift} + \text{scale}\cdot y$ for $y$ distributed as given.
+class Numbers:
+    """What most heads for numbers need."""
 
-    Works for every location–scale family of torch: the location is scaled and shifted, the scale is scaled (never
-    shifted), other parameters stay.
+    kind: ClassVar[Kind] = "numbers"
+    scaling: ClassVar[Scaling] = "location-scale"
+    support: ClassVar[Constraint] = constraints.real
+    point: ClassVar[PointPrediction] = "mean"
 
-    Arguments:
-        distribution: batch `[member, batch]`, event `[]` or `[target]`.
-        shift, scale: broadcastable to the location, in the dtype that the result should have.
 
-    Example:
-        >>> import torch
-        >>> from torch.distributions import Normal
-        >>> celsius = Normal(torch.tensor([0.0]), torch.tensor([1.0]))
-        >>> rescaled(celsius, torch.tensor(32.0), torch.tensor(1.8))
-        Normal(loc: tensor([32.]), scale: tensor([1.8000]))
-    """
+class Counts(Numbers):
+    """What heads for counts need."""
+
+    kind: ClassVar[Kind] = "counts"
+    scaling: ClassVar[Scaling] = "none"
+    support: ClassVar[Constraint] = constraints.nonnegative_integer
+
+
+class Classes(Counts):
+    """What heads for classes need."""
+
+    kind: ClassVar[Kind] = "classes"
+    point: ClassVar[PointPrediction] = "mode"
+
+
+@dataclass(frozen=True)
+class TargetNeeds:
+    """What a head says of its targets, or what its distribution tells where it does not; see `Head`."""
+
+    kind: Kind
+    scaling: Scaling | None
+    support: Any
+    point: PointPrediction
+
+    @classmethod
+    def of(cls, head: Any, distribution: Distribution) -> "TargetNeeds":
+        """Of a head that gave this distribution; the scaling is None where nobody knows it."""
+        kind = getattr(head, "kind", None) or _kind_of(distribution)
+        return cls(
+            kind=kind,
+            scaling=getattr(head, "scaling", None) or scaling_of(distribution),
+            support=getattr(head, "support", None) or _support_of(distribution),
+            point=getattr(head, "point", None) or ("mode" if kind in ("classes", "labels") else "mean"),
+        )
+
+
+def _kind_of(distribution: Distribution) -> Kind:
+    if isinstance(distribution, Categorical):
+        return "classes"
     if isinstance(distribution, Independent):
-        inner = rescaled(distribution.base_dist, shift, scale)
-        return Independent(inner, distribution.reinterpreted_batch_ndims, validate_args=False)
-    arguments = {name: getattr(distribution, name) for name in distribution.arg_constraints}
-    if "loc" not in arguments:
-        kind = type(distribution).__name__
-        raise TypeError(f"`head` must give a location–scale distribution to standardise targets, got {kind}; "
-                        "pass `standardize_targets=False`")  # fmt: skip
-    arguments["loc"] = shift + scale * arguments["loc"]
-    if "scale" in arguments:
-        arguments["scale"] = scale * arguments["scale"]
-    return type(distribution)(**arguments, validate_args=False)
+        return "labels" if isinstance(distribution.base_dist, Bernoulli) else _kind_of(distribution.base_dist)
+    if distribution.event_shape:
+        return "vectors"
+    return "counts" if is_whole(distribution) else "numbers"
+
+
+def _support_of(distribution: Distribution) -> Any:
+    """Of one target, if it is the same for every row; else of any number."""
+    try:
+        support: Any = marginal(distribution).support
+    except TypeError:
+        return constraints.real
+    bounds = (getattr(support, "lower_bound", 0.0), getattr(support, "upper_bound", 0.0))
+    return constraints.real if any(isinstance(bound, Tensor) for bound in bounds) else support
+
+
+def split_raw(head: Any, raw: Tensor, n_parameters: int) -> Sequence[Tensor]:
+    """The raw outputs of each parameter, `[..., batch, target]`; the first ones are all targets' first parameter."""
+    if raw.shape[-1] == 0 or raw.shape[-1] % n_parameters:
+        raise ValueError(f"`raw` must have {n_parameters} outputs per target for {type(head).__name__}, "
+                         f"got {raw.shape[-1]}; give the network `head.raw_size(n_targets)` outputs")  # fmt: skip
+    return raw.chunk(n_parameters, dim=-1)
+
+
+def for_targets(make: Callable[..., Distribution], *parameters: Tensor, own_dims: int = 0) -> Distribution:
+    """One distribution per row of parameters `[..., batch, target, *own]`: of one number, or of several independent ones."""
+    dim = -1 - own_dims
+    if parameters[0].shape[dim] == 1:
+        return make(*(parameter.squeeze(dim) for parameter in parameters), validate_args=False)
+    return Independent(make(*parameters, validate_args=False), 1, validate_args=False)
+
+
+def limited(raw: Tensor, limit: float = LIMIT) -> Tensor:
+    """A raw output kept within what can be computed with."""
+    limit = min(limit, torch.finfo(raw.dtype).max)
+    return raw.clamp(-limit, limit)
+
+
+def positive(raw: Tensor, least: float, most: float = LIMIT) -> Tensor:
+    """softplus(raw) + least, at most so much."""
+    return (F.softplus(raw) + least).clamp_max(min(most, torch.finfo(raw.dtype).max))

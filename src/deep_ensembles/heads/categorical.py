@@ -1,14 +1,15 @@
 """Class probabilities by softmax."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Categorical as TorchCategorical
 
+from deep_ensembles.heads._base import Classes
+
 
 @dataclass(frozen=True)
-class Categorical:
+class Categorical(Classes):
     r"""Class probabilities $p_k = \exp r_k / \sum_j \exp r_j$.
 
     Shape:
@@ -19,8 +20,6 @@ class Categorical:
         >>> Categorical()(torch.zeros(1, 4)).probs
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
-
-    discrete: ClassVar[bool] = True
 
     def raw_size(self, n_targets: int) -> int:
         return n_targets

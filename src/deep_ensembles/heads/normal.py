@@ -1,22 +1,18 @@
 """A normal distribution whose mean and variance are both learned."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
 from torch.nn import functional as F
 
 from deep_ensembles._checks import check_number
-
-# Beyond this many standard deviations of the target, squares of errors over the least variance overflow in float32.
-MEAN_LIMIT = 1e13
+from deep_ensembles.heads._base import Numbers, for_targets, limited, split_raw
 
 
 @dataclass(frozen=True)
-class Normal:
+class Normal(Numbers):
     r"""Mean and variance, $\mu = r_1,\ \sigma^2 = \mathrm{softplus}(r_2) + \text{floor}$, one pair per target.
 
     References:
@@ -35,7 +31,6 @@ class Normal:
     """
 
     min_variance: float = 1e-6
-    discrete: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number("min_variance", self.min_variance, low=0, above=True)
@@ -45,16 +40,9 @@ class Normal:
 
     def __call__(self, raw: Tensor) -> Distribution:
         mean, variance = self.moments(raw)
-        deviation = variance.sqrt()
-        if mean.shape[-1] == 1:
-            return TorchNormal(mean.squeeze(-1), deviation.squeeze(-1), validate_args=False)
-        return Independent(TorchNormal(mean, deviation, validate_args=False), 1, validate_args=False)
+        return for_targets(TorchNormal, mean, variance.sqrt())
 
     def moments(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of every target, each `[..., batch, target]`."""
-        if raw.shape[-1] % 2:
-            raise ValueError(f"`raw` must have a mean and a variance per target, got {raw.shape[-1]} outputs; "
-                             "give the network 2 outputs per target")  # fmt: skip
-        mean, spread = raw.chunk(2, dim=-1)
-        limit = min(MEAN_LIMIT, torch.finfo(raw.dtype).max)
-        return mean.clamp(-limit, limit), F.softplus(spread.contiguous()) + self.min_variance
+        mean, spread = split_raw(self, raw, 2)
+        return limited(mean), F.softplus(spread.contiguous()) + self.min_variance

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_flag, check_integer, check_number
-from deep_ensembles._distributions import exact_cdf, marginal
 from deep_ensembles._tensors import Vector, checked_target, has_classes, probabilities_and_labels, refuse
+from deep_ensembles.distributions import marginal, tails
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ def interval_coverage(distribution: Distribution, target: Any, coverage: float =
     check_number("coverage", coverage, low=0, high=1)
     if has_classes(distribution):
         raise TypeError(f"`interval_coverage` needs a prediction of numbers, got {type(distribution).__name__} over classes")
-    below = exact_cdf(marginal(distribution), checked_target(distribution, target))
+    below, _ = tails(marginal(distribution), checked_target(distribution, target))
     refuse(below.isnan(), "distribution", "without NaN", below)
     inside = (below >= (1 - coverage) / 2) & (below <= (1 + coverage) / 2)
     return float(inside.double().mean())

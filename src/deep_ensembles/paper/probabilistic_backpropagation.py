@@ -16,8 +16,8 @@ from typing_extensions import Self
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles._terminal import progress
+from deep_ensembles.distributions import rescaled
 from deep_ensembles.estimators import store_arguments
-from deep_ensembles.heads import rescaled
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.paper import _pbp
 from deep_ensembles.training.data import Moments, Standardization

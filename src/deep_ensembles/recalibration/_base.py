@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
-from deep_ensembles._distributions import rebuilt
 from deep_ensembles._tensors import checked_target, has_classes, refuse
-from deep_ensembles.heads import Delta
+from deep_ensembles.distributions import Delta, rebuilt
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 from deep_ensembles.scoring import log_score

@@ -16,7 +16,7 @@ from torch.distributions import Distribution, Normal
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles._distributions import normal_cdf
+from deep_ensembles.distributions import normal_cdf, ranked_probability_score
 from deep_ensembles.mixture import Mixture
 
 Vector = NDArray[np.float64]
@@ -63,6 +63,11 @@ class Recalibrated(Distribution):
         return self.mixture.n_members
 
     @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.mixture.device
+
+    @property
     def support(self) -> Constraint:
         """Where the mixture has mass."""
         return self.mixture.support
@@ -92,6 +97,15 @@ class Recalibrated(Distribution):
         if not bool(((levels >= 0) & (levels <= 1)).all()):
             raise ValueError("`value` must be probabilities between 0 and 1")
         return self.mixture.icdf(_mapped(levels, self.after, self.before))
+
+    def crps(self, target: Tensor) -> Tensor:
+        """The continuous ranked probability score."""
+        mixture, kinks = self.mixture, None
+        if len(self.before) <= _FEW_LEVELS:
+            levels = mixture.weights.new_tensor(self.before[1:-1])
+            kinks = mixture.icdf(levels.reshape(-1, *[1] * len(self.batch_shape)))
+        change = functools.partial(_mapped, before=self.before, after=self.after)
+        return ranked_probability_score(mixture.components, mixture.weights, target.to(mixture.weights), change, kinks)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Quantiles at random levels."""

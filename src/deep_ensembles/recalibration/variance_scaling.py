@@ -6,8 +6,7 @@ from typing import Any
 from torch.distributions import Distribution, constraints
 
 from deep_ensembles._checks import check_number
-from deep_ensembles._distributions import marginal
-from deep_ensembles.heads import rescaled
+from deep_ensembles.distributions import marginal, rescaled
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import as_mixture, best_factor, held_out
 

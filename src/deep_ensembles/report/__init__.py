@@ -1,10 +1,10 @@
 """How good predictions are: an evaluation as plain data, and a page made from it."""
 
-from deep_ensembles.report.evaluate import Batch, beside_targets, evaluate, first_member, one_target
+from deep_ensembles.report.evaluate import Batch, beside_targets, evaluate, first_member
 from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.page import Report
 from deep_ensembles.report.rows import unseen_values
 
 __all__ = [
-    "Batch", "Evaluation", "Report", "Unseen", "beside_targets", "evaluate", "first_member", "one_target", "unseen_values",
+    "Batch", "Evaluation", "Report", "Unseen", "beside_targets", "evaluate", "first_member", "unseen_values",
 ]  # fmt: skip

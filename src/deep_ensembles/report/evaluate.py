@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import Categorical, Distribution, Normal
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles._distributions import indexed, rebuilt
 from deep_ensembles._tensors import checked_target, refuse
+from deep_ensembles.distributions import indexed
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report.classes import class_details, class_fields, class_values
@@ -122,7 +122,7 @@ def _small_batches(batches: Any) -> Iterator[tuple[Any, Tensor, Any]]:
     several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
     for prediction, target, single in (Batch(*batch) for batch in several):
         shape = tuple(prediction.batch_shape + prediction.event_shape)
-        cure = "take one target at a time with `one_target`"
+        cure = "take one target at a time with `target(i)`"
         require(len(shape) == 1, "prediction", "of one number or class per row", f"shape {shape}", cure)
         mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
         checked = checked_target(mixture, target).detach().cpu() if shape[0] else target
@@ -174,7 +174,7 @@ def beside_targets(
 
 
 def _select(prediction: Prediction, which: int) -> Prediction:
-    return one_target(prediction, which) if isinstance(prediction, Mixture) and prediction.event_shape else prediction
+    return prediction.target(which) if isinstance(prediction, Mixture) and prediction.event_shape else prediction
 
 
 def first_member(mixture: Mixture) -> Mixture:
@@ -186,18 +186,3 @@ def first_member(mixture: Mixture) -> Mixture:
         tensor([1.])
     """
     return Mixture(indexed(mixture.components, slice(0, 1)))
-
-
-def one_target(mixture: Mixture, target: int) -> Mixture:
-    """What a mixture of several targets predicts for one of them.
-
-    Example:
-        >>> import torch
-        >>> from torch.distributions import Normal
-        >>> both = Mixture(Independent(Normal(torch.tensor([[[1.0, 2.0]]]), torch.ones(1, 1, 2)), 1))
-        >>> one_target(both, 1).mean
-        tensor([2.])
-    """
-    require(isinstance(mixture.components, Independent), "mixture", "of several targets", mixture)
-    inner: Any = mixture.components
-    return Mixture(rebuilt(inner.base_dist, lambda parameter: parameter[..., target]), mixture.weights)

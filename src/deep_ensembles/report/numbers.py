@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deep_ensembles.heads import Delta
+from deep_ensembles.distributions import Delta
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score, Threshold

@@ -139,5 +139,5 @@ def _check_target(target: Target, ensemble: Ensemble) -> None:
     classes = len(target.classes)
     different = len(set(target.classes)) == classes and (classes == ensemble.n_outputs or not classes)
     require(different and target.task == TASKS[bool(classes)], "classes", "one per output", classes)
-    discrete = getattr(ensemble.head, "discrete", bool(classes))
-    require(discrete == bool(classes), "task", "that of the head", target.task)
+    kind = getattr(ensemble.head, "kind", "classes" if classes else "numbers")
+    require((kind == "classes") == bool(classes), "task", "that of the head", target.task)

@@ -6,7 +6,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -261,14 +261,32 @@ def unpack_batch(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """What is measured on the rows that a run trains on: standardisation, mean weight, greatest target."""
+    """What is measured on the rows that a run trains on: standardisation, mean weight, moments of the targets."""
 
     standardization: Standardization
     mean_weight: float
-    greatest_target: float
+    targets: Moments
+
+    def with_target_units(self, scaling: str, is_censored: bool) -> RowStatistics:
+        """With the standardisation that a head's `scaling` asks for: of location and scale, or of the scale alone.
+
+        Where targets are times and whether they were events', the second has no unit.
+        """
+        shift, scale = self.targets.mean, self.targets.scale()
+        if scaling == "scale":
+            mean = torch.where(
+                self.targets.low >= 0, self.targets.mean, torch.hypot(self.targets.mean, self.targets.deviation)
+            )
+            shift, scale = torch.zeros_like(shift), torch.where(mean > 0, mean, torch.ones_like(mean))
+        if not bool(((scale > 1e-140) & (scale < 1e140)).all()):
+            raise ValueError("`targets` must have a standard deviation between 1e-140 and 1e140, "
+                             f"got {scale.tolist()}; change their unit")  # fmt: skip
+        if is_censored:
+            shift, scale = shift * torch.tensor([1.0, 0.0]), torch.stack([scale[0], torch.ones_like(scale[0])])
+        return replace(self, standardization=replace(self.standardization, target_shift=shift, target_scale=scale))
 
 
-def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool, standardize_targets: bool) -> RowStatistics:
+def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool) -> RowStatistics:
     """Measure the rows that a run trains on, in one pass."""
     x, y, total = _moments(rows, index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
@@ -278,13 +296,7 @@ def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool, stan
         pooled = x.pooled()
         shift, scale = pooled.mean.expand_as(x.mean), pooled.scale().expand_as(x.mean)
         parts = {"input_range": (x.high - x.low) / scale, "input_shift": shift, "input_scale": scale}
-    if standardize_targets:
-        scale = y.scale()
-        if not bool(((scale > 1e-140) & (scale < 1e140)).all()):
-            raise ValueError("`targets` must have a standard deviation between 1e-140 and 1e140, "
-                             f"got {scale.tolist()}; change their unit")  # fmt: skip
-        parts |= {"target_shift": y.mean, "target_scale": scale}
-    return RowStatistics(Standardization(**parts), total / len(index), float(y.high.max()))
+    return RowStatistics(Standardization(**parts), total / len(index), y)
 
 
 def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:

@@ -24,12 +24,17 @@ class Criterion:
     automatic differentiation would be most of the cost of a step. Tests hold both to the same value.
 
     Arguments:
-        discrete: whether targets are class numbers, which are never standardised.
+        head: raw output → distribution.
+        rule: distribution and target → loss.
     """
 
     head: HeadFunction
     rule: ScoringRule
-    discrete: bool = False
+
+    @property
+    def is_censored(self) -> bool:
+        """Whether targets are pairs of a time and whether it was an event's."""
+        return bool(getattr(self.rule, "is_censored", False))
 
     @property
     def uses_autograd(self) -> bool:

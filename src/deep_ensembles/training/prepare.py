@@ -4,15 +4,18 @@ import dataclasses
 import functools
 import hashlib
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from deep_ensembles._random import seeded
+from deep_ensembles.distributions import family
+from deep_ensembles.heads import TargetNeeds
 from deep_ensembles.members import Factory, Members, assemble
 from deep_ensembles.training.batches import BatchLoader, batch_loader
 from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, row_statistics
@@ -39,19 +42,20 @@ class Prepared:
 def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
     """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together."""
     device = recipe.torch_device()
-    discrete = algorithm.criterion.discrete
-    statistics, groups = _distinct_statistics(rows, runs, recipe, discrete)
+    statistics, groups = _distinct_statistics(rows, runs, recipe)
     distinct = Standardization.stack([known.standardization for known in statistics])
-    inputs, targets, _ = rows.read(runs[0].rows[:4])
+    inputs, _, _ = rows.read(runs[0].rows[:4])
     inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
     if algorithm.perturbation is not None and not inputs.is_floating_point():
         raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
     members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
-    greatest = max(known.greatest_target for known in statistics) if discrete else 0
-    if discrete and isinstance(rows, InMemory):
-        greatest = float(rows.targets.max())  # of held-out rows too
-    targets = distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device)
-    _check_outputs(members, inputs, targets, algorithm, greatest)
+    raw = _raw_outputs(members, inputs)
+    needs = _target_needs(raw, rows, algorithm.criterion, recipe)
+    if recipe.standardize_targets and needs.scaling in ("location-scale", "scale"):
+        statistics = [known.with_target_units(needs.scaling, algorithm.criterion.is_censored) for known in statistics]
+        distinct = Standardization.stack([known.standardization for known in statistics])
+    _, targets, _ = rows.read(runs[0].rows[:4])
+    _check_loss(raw, distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device), algorithm.criterion)
     return Prepared(
         members=members,
         loader=batch_loader(rows, statistics, groups, members.parameters.flat),
@@ -91,9 +95,7 @@ def _identity(part: Any) -> Any:
     return [kind, sorted(values)]
 
 
-def _distinct_statistics(
-    rows: Rows, runs: Sequence[Run], recipe: Recipe, discrete: bool
-) -> tuple[list[RowStatistics], list[int]]:
+def _distinct_statistics(rows: Rows, runs: Sequence[Run], recipe: Recipe) -> tuple[list[RowStatistics], list[int]]:
     """The statistics of every distinct set of rows, and the number of each run's."""
     numbers: dict[bytes, int] = {}
     statistics: list[RowStatistics] = []
@@ -102,8 +104,7 @@ def _distinct_statistics(
         key = _row_key(run.rows)
         if key not in numbers:
             numbers[key] = len(statistics)
-            targets = recipe.standardize_targets and not discrete
-            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs, targets))
+            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs))
         groups.append(numbers[key])
     return statistics, groups
 
@@ -112,8 +113,8 @@ def _row_key(rows: np.ndarray) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.int64).tobytes()).digest()
 
 
-def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm: Algorithm, greatest_class: float) -> None:
-    """Errors are clearer now than within the first step."""
+def _raw_outputs(members: Members, inputs: Tensor) -> Tensor:
+    """What the networks say of a few rows; errors are clearer now than within the first step."""
     inputs = inputs.to(members.parameters.flat.dtype) if inputs.is_floating_point() else inputs
     try:
         raw = members(inputs.expand(len(members), *inputs.shape))
@@ -121,15 +122,76 @@ def _check_outputs(members: Members, inputs: Tensor, targets: Tensor, algorithm:
         raise TypeError(f"the network must return a tensor [batch, raw outputs] ({error})") from error
     if raw.dim() < 3 or raw.shape[1] != len(inputs):
         raise ValueError(f"the network must return [batch, raw outputs], got {list(raw.shape[1:])} for {len(inputs)} rows")
-    if greatest_class >= raw.shape[-1]:
-        raise ValueError(f"`targets` must be classes from 0 to {raw.shape[-1] - 1}, as many as the network has outputs, "
-                         f"got {greatest_class:g}; for whole numbers that are no classes pass `head=Normal()`")  # fmt: skip
+    return raw
+
+
+def _target_needs(raw: Tensor, rows: Rows, criterion: Criterion, recipe: Recipe) -> TargetNeeds:
+    """What the head says of its targets, once all of them have been seen to fit."""
+    distribution = criterion.head(raw)
+    needs = TargetNeeds.of(criterion.head, distribution)
+    if needs.scaling is None and recipe.standardize_targets:
+        raise TypeError(f"`head` gives {family(distribution)}, which cannot be brought back to the targets' units; say "
+                        'how by `scaling = "location-scale"`, "scale" or "none" on the head, or pass '
+                        "`standardize_targets=False`")  # fmt: skip
+    if needs.kind == "classes":
+        _check_classes(rows, distribution.probs.shape[-1])  # type: ignore[attr-defined]
+    elif isinstance(rows, InMemory) and not rows.targets.is_floating_point():
+        rows.targets = rows.targets.double()
+    if needs.kind != "classes" and needs.support is not constraints.real:
+        _check_support(rows, needs, criterion)
+    return needs
+
+
+def _check_classes(rows: Rows, n_classes: int) -> None:
+    for start, targets in _target_chunks(rows):
+        if targets.is_floating_point() or targets.dim() != 1:
+            raise ValueError("`targets` must be class numbers 0, 1, … (integers ≥ 0), one per row, "
+                             f"got {targets.dtype} of shape {list(targets.shape)}")  # fmt: skip
+        wrong = ((targets < 0) | (targets >= n_classes)).nonzero()[:, 0]
+        if len(wrong):
+            raise ValueError(f"`targets` must be class numbers from 0 to {n_classes - 1} for which the network has outputs, "
+                             f"got {int(targets[wrong[0]])} in row {start + int(wrong[0])}; for whole numbers that are no "
+                             "classes pass `head=Poisson()` or `head=Normal()`")  # fmt: skip
+
+
+def _check_support(rows: Rows, needs: TargetNeeds, criterion: Criterion) -> None:
+    for start, targets in _target_chunks(rows):
+        values = targets[:, 0] if criterion.is_censored else targets
+        wrong = (~needs.support.check(values)).nonzero()
+        if len(wrong):
+            place, row = tuple(wrong[0].tolist()), start + int(wrong[0][0])
+            raise ValueError(f"`targets` must be {_in_words(needs.support)} for {criterion.head}, got {values[place]:g} in "
+                             f"row {row}; leave such rows out, or take another head: `Normal()` takes any")  # fmt: skip
+
+
+def _target_chunks(rows: Rows) -> Iterator[tuple[int, Tensor]]:
+    """All targets with the number of the first: at once from memory, in pieces from a stream."""
+    if isinstance(rows, InMemory):
+        yield 0, rows.targets
+        return
+    start = 0
+    for _, targets, _ in rows.chunks(np.arange(len(rows))):
+        yield start, targets
+        start += len(targets)
+
+
+def _in_words(support: Any) -> str:
+    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    if support is constraints.boolean:
+        return "0 or 1"
+    kind = "whole numbers" if support.is_discrete else "numbers"
+    if high is not None:
+        return f"{kind} between {low:g} and {high:g}"
+    return f"{kind} above {low:g}" if type(support) is type(constraints.positive) else f"{kind} ≥ {low:g}"
+
+
+def _check_loss(raw: Tensor, targets: Tensor, criterion: Criterion) -> None:
     try:
-        algorithm.criterion.losses(raw, targets.expand(len(members), *targets.shape))
+        criterion.losses(raw, targets.expand(len(raw), *targets.shape))
     except RuntimeError as error:
-        raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {algorithm.criterion.head} and targets of shape "
+        raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {criterion.head} and targets of shape "
                          f"{list(targets.shape[1:])} ({str(error).splitlines()[0]})") from error  # fmt: skip
-    if algorithm.criterion.uses_autograd and not _is_scored_alone(algorithm.criterion, raw[:1], targets):
+    if criterion.uses_autograd and not _is_scored_alone(criterion, raw[:1], targets):
         raise ValueError("`scoring_rule` and `head` must treat every member by itself, got another loss for a member among "
                          "others than alone; take no mean or count over the first axis, which is members")  # fmt: skip
 

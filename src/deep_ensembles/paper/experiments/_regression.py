@@ -16,6 +16,7 @@ from deep_ensembles._files import file_sum
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out
 from deep_ensembles.baselines.mc_dropout import fit_dropout
+from deep_ensembles.distributions import Delta
 from deep_ensembles.fitting import CrossValidation, cross_validate
 from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Outcome, Selection, evenly_spaced
@@ -188,7 +189,7 @@ def mixtures(arrays: Mapping[str, np.ndarray], members: int) -> Iterator[tuple[M
     for split in range(arrays["split"].max() + 1):
         rows = np.flatnonzero(arrays["split"] == split)
         mean, std = (torch.from_numpy(arrays[name][:members, rows]) for name in ("mean", "std"))
-        yield Mixture(torch.distributions.Normal(mean, std) if bool(std.any()) else heads.Delta(mean)), rows
+        yield Mixture(torch.distributions.Normal(mean, std) if bool(std.any()) else Delta(mean)), rows
 
 
 def scores_of_splits(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[float] | None]:

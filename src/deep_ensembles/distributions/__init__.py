@@ -1,0 +1,28 @@
+"""Predictive distributions: families that torch lacks, and what it leaves out of its own."""
+
+from deep_ensembles.distributions._integrals import cross_entropies, ranked_probability_score
+from deep_ensembles.distributions._quantiles import quantiles
+from deep_ensembles.distributions._structure import family, indexed, is_whole, marginal, parameters, rebuilt
+from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
+from deep_ensembles.distributions._units import Scaled, Scaling, rescaled, scaling_of
+from deep_ensembles.distributions.delta import Delta
+from deep_ensembles.distributions.families import (
+    Gamma,
+    Laplace,
+    LogNormal,
+    NegativeBinomial,
+    NormalMixture,
+    Ordered,
+    Poisson,
+    StudentT,
+)  # fmt: skip
+from deep_ensembles.distributions.interpolated import Interpolated
+from deep_ensembles.distributions.logit_normal import LogitNormal, OpenInterval
+from deep_ensembles.distributions.zero_inflated import ZeroInflated
+
+__all__ = [
+    "Delta", "Gamma", "Interpolated", "Laplace", "LogNormal", "LogitNormal", "NegativeBinomial", "NormalMixture",
+    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "cross_entropies", "family",
+    "gamma_tails", "indexed", "is_whole", "log_density", "marginal", "normal_cdf", "parameters", "quantiles",
+    "ranked_probability_score", "rebuilt", "rescaled", "scaling_of", "student_t_tails", "tails",
+]  # fmt: skip

@@ -1,0 +1,118 @@
+"""The parameters of a distribution, and the same distribution with other ones: other rows, other precision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+from torch.distributions import Distribution, Independent, MixtureSameFamily, TransformedDistribution
+from torch.distributions.transforms import AffineTransform, ComposeTransform, Transform
+
+# Where torch accepts several forms of one parameter, these are not the ones that are kept.
+_OTHER_FORMS = {"logits": {"probs"}, "scale_tril": {"covariance_matrix", "precision_matrix"}}
+
+
+def family(distribution: Distribution) -> str:
+    """The name of a distribution's family, for messages."""
+    if isinstance(distribution, Independent):
+        return family(distribution.base_dist)
+    return type(distribution).__name__
+
+
+def marginal(distribution: Distribution) -> Distribution:
+    """The distribution of each target by itself."""
+    if isinstance(distribution, Independent):
+        return distribution.base_dist
+    if isinstance(distribution, (td.MultivariateNormal, td.LowRankMultivariateNormal)):
+        return td.Normal(distribution.loc, distribution.variance.sqrt(), validate_args=False)
+    if distribution.event_shape:
+        raise TypeError(f"{family(distribution)} does not say how each of its targets is distributed by itself; "
+                        "use `log_prob` and `sample`, or `MultivariateNormal`")  # fmt: skip
+    return distribution
+
+
+def parameters(distribution: Distribution) -> list[Tensor]:
+    """Everything that a distribution is made from."""
+    tensors: list[Tensor] = []
+
+    def record(parameter: Tensor) -> Tensor:
+        tensors.append(parameter)
+        return parameter
+
+    rebuilt(distribution, record)
+    return tensors
+
+
+def rebuilt(distribution: Distribution, change: Callable[[Tensor], Tensor]) -> Distribution:
+    """The same kind of distribution with every parameter changed alike."""
+    kind: Any = type(distribution)
+    if hasattr(distribution, "rebuilt"):
+        return distribution.rebuilt(change)
+    if isinstance(distribution, Independent):
+        changed = rebuilt(distribution.base_dist, change)
+        return kind(changed, distribution.reinterpreted_batch_ndims, validate_args=False)
+    if isinstance(distribution, MixtureSameFamily):
+        parts = distribution.mixture_distribution, distribution.component_distribution
+        return kind(*(rebuilt(part, change) for part in parts), validate_args=False)
+    if kind is TransformedDistribution:
+        transforms = [_changed(transform, change) for transform in distribution.transforms]  # type: ignore[attr-defined]
+        base = rebuilt(distribution.base_dist, change)  # type: ignore[attr-defined]
+        return TransformedDistribution(base, transforms, validate_args=False)
+    return kind(**{name: change(value) for name, value in arguments_of(distribution).items()}, validate_args=False)
+
+
+def arguments_of(distribution: Distribution) -> dict[str, Tensor]:
+    """The arguments of the constructor by name, in one form where torch accepts several."""
+    names = set(distribution.arg_constraints)
+    names -= {other for form, others in _OTHER_FORMS.items() if form in names for other in others}
+    if not names:
+        raise TypeError(f"{family(distribution)} does not name its parameters; give the class `arg_constraints`, "
+                        "one entry per argument of its constructor, as torch's distributions have")  # fmt: skip
+    return {name: torch.as_tensor(getattr(distribution, name)) for name in sorted(names)}
+
+
+def _changed(transform: Transform, change: Callable[[Tensor], Tensor]) -> Transform:
+    if isinstance(transform, ComposeTransform):
+        return ComposeTransform([_changed(part, change) for part in transform.parts])
+    tensors = {name: value for name, value in vars(transform).items() if isinstance(value, Tensor)}
+    if not tensors:
+        return transform
+    if not isinstance(transform, AffineTransform):
+        raise TypeError(f"a {type(transform).__name__} with tensors cannot be taken apart by rows; "
+                        "write the distribution as a class with `arg_constraints`")  # fmt: skip
+    shift, scale = (change(unit) if isinstance(unit, Tensor) else unit for unit in (transform.loc, transform.scale))
+    return AffineTransform(shift, scale)
+
+
+def indexed(distribution: Distribution, index: Any) -> Distribution:
+    """Index the batch dimensions of a distribution."""
+    return rebuilt(distribution, lambda parameter: parameter[index])
+
+
+def flattened(distribution: Distribution, members: Any = slice(None)) -> Distribution:
+    """A distribution `[member, *batch]` of one number as `[member, row]`, of these members."""
+    n_dims = len(distribution.batch_shape)
+    return rebuilt(distribution, lambda parameter: parameter[members].flatten(1, n_dims - 1) if n_dims > 1 else
+                   parameter[members].unsqueeze(1))  # fmt: skip
+
+
+def bounds(distribution: Distribution) -> tuple[Tensor | float, Tensor | float]:
+    """The least and the greatest value that a distribution of one number gives mass to; infinite where there is none."""
+    support: Any = distribution.support
+    if support is td.constraints.boolean:
+        return 0.0, 1.0
+    ends = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
+    if any(isinstance(end, Tensor) for end in ends):
+        like = next(end for end in ends if isinstance(end, Tensor))
+        return tuple(torch.as_tensor(end, dtype=like.dtype, device=like.device) for end in ends)  # type: ignore[return-value]
+    return ends
+
+
+def is_whole(distribution: Distribution) -> bool:
+    """Whether all mass is on whole numbers."""
+    support = distribution.support
+    return bool(support is not None and support.is_discrete)

@@ -1,0 +1,305 @@
+"""Distribution functions with all their digits in both tails, densities that are 0 outside the support, closed quantiles."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch import distributions as td
+from torch.autograd.function import FunctionCtx
+from torch.distributions import Distribution
+
+from deep_ensembles.distributions._structure import bounds, family, is_whole
+from deep_ensembles.distributions._units import Scaled
+
+Pair = tuple[Tensor, Tensor]
+
+
+def normal_cdf(z: Tensor) -> Tensor:
+    """Φ(z), exact in the lower tail too, where `torch.special.ndtr` has no digits left."""
+    return torch.special.erfc(z * -math.sqrt(0.5)) * 0.5
+
+
+def log_density(distribution: Distribution, value: Tensor) -> Tensor:
+    """The logarithm of density or probability; minus infinity outside the support, where torch may say anything."""
+    support: Any = distribution.support
+    if support is td.constraints.real or distribution.event_shape:
+        return distribution.log_prob(value)
+    inside = support.check(value)
+    if bool(inside.all()):
+        return distribution.log_prob(value)
+    logs = distribution.log_prob(torch.where(inside, value, _inner_point(distribution, value)))
+    return torch.where(inside, logs, -torch.inf)
+
+
+def tails(distribution: Distribution, value: Tensor) -> Pair:
+    """P(Y ≤ value) and P(Y > value), each exact however small it is, differentiable in the parameters."""
+    if isinstance(distribution, Scaled):
+        return tails(distribution.base, (value - distribution.shift) / distribution.scale)
+    if is_whole(distribution):
+        value = value.floor()
+    low, high = bounds(distribution)
+    if not isinstance(low, Tensor) and (low, high) == (-math.inf, math.inf):
+        return smooth_tails(distribution, value)
+    # A whole number that is the least carries mass itself; the ends of a continuum do not.
+    below = value < low if is_whole(distribution) else value <= low
+    above = value >= high
+    inside = torch.where(below | above, _inner_point(distribution, value), value)
+    lower, upper = smooth_tails(distribution, inside)
+    lower, upper = torch.where(below, 0.0, lower), torch.where(below, 1.0, upper)
+    return torch.where(above, 1.0, lower), torch.where(above, 0.0, upper)
+
+
+def smooth_tails(distribution: Distribution, value: Tensor) -> Pair:
+    """The same for values inside the support; for counts at any number, by the smooth function through the whole ones."""
+    if hasattr(distribution, "tails"):
+        return distribution.tails(value)
+    for kind in type(distribution).__mro__:
+        if kind in _TAILS:
+            return _TAILS[kind](distribution, value)
+    try:
+        lower = distribution.cdf(value)
+    except NotImplementedError as error:
+        raise TypeError(f"the distribution function of {family(distribution)} is not known; give the distribution "
+                        "a method `cdf`, or use `log_prob` and `sample` alone") from error  # fmt: skip
+    return lower, 1 - lower
+
+
+def _inner_point(distribution: Distribution, like: Tensor) -> Tensor:
+    """A value inside the support, where every function is finite."""
+    low, high = (torch.as_tensor(bound, dtype=like.dtype, device=like.device) for bound in bounds(distribution))
+    step = torch.where(high.isfinite(), (high - low) / 2, 1.0)
+    inner = torch.where(low.isfinite(), low + step, torch.where(high.isfinite(), high - 1, 0.0))
+    return inner.floor() if is_whole(distribution) else inner
+
+
+# -- functions that torch lacks ---------------------------------------------------------------------------------------
+
+
+class _Special(torch.autograd.Function):
+    """A function of SciPy, whose derivative by the last argument is given and by the others taken by differences."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, function: Any, slope: Any, *arguments: Tensor) -> Tensor:
+        ctx.save_for_backward(*arguments)
+        ctx.function, ctx.slope = function, slope  # type: ignore[attr-defined]
+        return _by_scipy(function, *arguments)
+
+    @staticmethod
+    def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
+        *shapes, last = ctx.saved_tensors
+        gradients: list[Tensor | None] = [None, None]
+        for place in range(len(shapes)):
+            needed = ctx.needs_input_grad[2 + place]
+            gradients.append(up * _difference(ctx.function, place, *shapes, last) if needed else None)
+        gradients.append(up * ctx.slope(*shapes, last) if ctx.needs_input_grad[-1] else None)
+        return tuple(gradients)
+
+
+def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
+    values = function(*(argument.detach().cpu().double().numpy() for argument in arguments))
+    return torch.from_numpy(np.asarray(values)).to(arguments[-1])
+
+
+def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
+    """A central difference of the fourth order, relative to the argument."""
+    precise = [argument.detach().double() for argument in arguments]
+    step = 1e-3 * precise[place].abs().clamp_min(1e-100)
+
+    def at(steps: int) -> Tensor:
+        moved = precise[place] + steps * step
+        return _by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
+
+    slope = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
+    return slope.to(arguments[place])
+
+
+def _special(function: str, slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+    from scipy import special  # when it is needed: it takes time, and most predictions are of normals
+
+    values: Tensor = _Special.apply(getattr(special, function), slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
+    return values
+
+
+def student_t_tails(df: Tensor, z: Tensor) -> Pair:
+    """Of a Student's t with location 0 and scale 1."""
+
+    def density(df: Tensor, z: Tensor) -> Tensor:
+        return td.StudentT(df, validate_args=False).log_prob(z).exp()
+
+    return _special("stdtr", density, df, z), _special("stdtr", density, df, -z)
+
+
+def gamma_tails(concentration: Tensor, x: Tensor) -> Pair:
+    """Of a gamma distribution with rate 1: the regularised incomplete gamma functions."""
+
+    def density(concentration: Tensor, x: Tensor) -> Tensor:
+        return torch.exp(torch.xlogy(concentration - 1, x) - x - torch.lgamma(concentration))
+
+    def fall(concentration: Tensor, x: Tensor) -> Tensor:
+        return -density(concentration, x)
+
+    return _special("gammainc", density, concentration, x), _special("gammaincc", fall, concentration, x)
+
+
+def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
+    """The regularised incomplete beta functions of x and of the rest, 1 - x."""
+
+    def density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
+        log_beta = torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
+        return torch.exp(torch.xlogy(a - 1, x) + torch.special.xlog1py(b - 1, -x) - log_beta)
+
+    return _special("betainc", density, a, b, x), _special("betainc", density, b, a, rest)
+
+
+# -- families of torch ------------------------------------------------------------------------------------------------
+
+
+def _normal(d: Any, value: Tensor) -> Pair:
+    z = (value - d.loc) / d.scale
+    return normal_cdf(z), normal_cdf(-z)
+
+
+def _laplace(d: Any, value: Tensor) -> Pair:
+    z = (value - d.loc) / d.scale
+    outer = torch.exp(-z.abs()) / 2
+    return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
+
+
+def _cauchy(d: Any, value: Tensor) -> Pair:
+    z = (value - d.loc) / d.scale
+    one = torch.ones_like(z)
+    return torch.atan2(one, -z) / math.pi, torch.atan2(one, z) / math.pi
+
+
+def _gumbel(d: Any, value: Tensor) -> Pair:
+    hazard = torch.exp((d.loc - value) / d.scale)
+    return torch.exp(-hazard), -torch.expm1(-hazard)
+
+
+def _by_hazard(hazard: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
+    """From the cumulative hazard, -log P(Y > value)."""
+
+    def both(d: Any, value: Tensor) -> Pair:
+        h = hazard(d, value)
+        return -torch.expm1(-h), torch.exp(-h)
+
+    return both
+
+
+def _negative_binomial(d: Any, value: Tensor) -> Pair:
+    failure, success = torch.sigmoid(-d.logits), torch.sigmoid(d.logits)
+    return beta_tails(d.total_count, value + 1, failure, success)
+
+
+def _binomial(d: Any, value: Tensor) -> Pair:
+    left = (d.total_count - value).clamp_min(1e-300)
+    return beta_tails(left, value + 1, torch.sigmoid(-d.logits), torch.sigmoid(d.logits))
+
+
+def _fisher(d: Any, value: Tensor) -> Pair:
+    x = d.df1 * value / (d.df1 * value + d.df2)
+    return beta_tails(d.df1 / 2, d.df2 / 2, x, d.df2 / (d.df1 * value + d.df2))
+
+
+def _same_family(d: Any, value: Tensor) -> Pair:
+    lower, upper = tails(d.component_distribution, value.unsqueeze(-1))
+    weights = d.mixture_distribution.probs
+    return (lower * weights).sum(-1), (upper * weights).sum(-1)
+
+
+_TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
+    td.Normal: _normal,
+    td.Laplace: _laplace,
+    td.Cauchy: _cauchy,
+    td.Gumbel: _gumbel,
+    td.StudentT: lambda d, value: student_t_tails(d.df, (value - d.loc) / d.scale),
+    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
+    td.HalfNormal: lambda d, value: (torch.erf(value / d.scale * math.sqrt(0.5)), 2 * normal_cdf(-value / d.scale)),
+    td.HalfCauchy: lambda d, value: (
+        torch.atan2(value, d.scale) * (2 / math.pi),
+        torch.atan2(d.scale, value) * (2 / math.pi),
+    ),
+    td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
+    td.Exponential: _by_hazard(lambda d, value: d.rate * value),
+    td.Weibull: _by_hazard(lambda d, value: (value / d.scale) ** d.concentration),
+    td.Pareto: _by_hazard(lambda d, value: d.alpha * (value / d.scale).log()),
+    td.Kumaraswamy: _by_hazard(lambda d, value: -d.concentration0 * torch.log1p(-(value**d.concentration1))),
+    td.Geometric: _by_hazard(lambda d, value: torch.nn.functional.softplus(d.logits) * (value + 1)),
+    td.Gamma: lambda d, value: gamma_tails(d.concentration, d.rate * value),
+    td.InverseGamma: lambda d, value: gamma_tails(d.concentration, d.rate / value)[::-1],
+    td.Beta: lambda d, value: beta_tails(d.concentration1, d.concentration0, value, 1 - value),
+    td.FisherSnedecor: _fisher,
+    td.Poisson: lambda d, value: gamma_tails(value + 1, d.rate)[::-1],
+    td.NegativeBinomial: _negative_binomial,
+    td.Binomial: _binomial,
+    td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
+                                    torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
+    td.MixtureSameFamily: _same_family,
+}  # fmt: skip
+
+
+# -- quantiles that are known in closed form --------------------------------------------------------------------------
+
+
+def closed_quantile(distribution: Distribution, level: Tensor, upper: bool = False) -> Tensor | None:
+    """The value with this probability below it (above it, if `upper`), where a formula gives it; else None."""
+    if isinstance(distribution, Scaled):
+        inner = closed_quantile(distribution.base, level, upper)
+        return None if inner is None else distribution.shift + distribution.scale * inner
+    if hasattr(distribution, "closed_quantile"):
+        return distribution.closed_quantile(level, upper)
+    for kind in type(distribution).__mro__:
+        if kind in _QUANTILES:
+            return _QUANTILES[kind](distribution, level, upper)
+    return None
+
+
+def _z(level: Tensor, upper: bool) -> Tensor:
+    z = torch.special.ndtri(level)
+    return -z if upper else z
+
+
+def _laplace_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
+    outer = torch.where(level < 0.5, (2 * level).log(), -(2 - 2 * level).log())
+    return d.loc - d.scale * outer if upper else d.loc + d.scale * outer
+
+
+def _hazard_of(level: Tensor, upper: bool) -> Tensor:
+    """The cumulative hazard at which a share of the mass is below, or above."""
+    return -level.log() if upper else -torch.log1p(-level)
+
+
+def _inverse(function: str, level: Tensor, *arguments: Tensor) -> Tensor:
+    from scipy import special
+
+    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(*arguments, level))
+
+
+def _student_t_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
+    t = _inverse("stdtrit", level, d.df)
+    return d.loc - d.scale * t if upper else d.loc + d.scale * t
+
+
+_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor]] = {
+    td.Normal: lambda d, level, upper: d.loc + d.scale * _z(level, upper),
+    td.Laplace: _laplace_quantile,
+    td.StudentT: _student_t_quantile,
+    td.LogNormal: lambda d, level, upper: torch.exp(d.loc + d.scale * _z(level, upper)),
+    td.Cauchy: lambda d, level, upper: d.loc + d.scale * (1 if upper else -1) / torch.tan(math.pi * level),
+    td.Gumbel: lambda d, level, upper: d.loc - d.scale * _hazard_of(level, not upper).log(),
+    td.HalfNormal: lambda d, level, upper: d.scale * (
+        -torch.special.ndtri(level / 2) if upper else torch.erfinv(level) * math.sqrt(2)),
+    td.Uniform: lambda d, level, upper: (
+        d.high - (d.high - d.low) * level if upper else d.low + (d.high - d.low) * level),
+    td.Exponential: lambda d, level, upper: _hazard_of(level, upper) / d.rate,
+    td.Weibull: lambda d, level, upper: d.scale * _hazard_of(level, upper) ** (1 / d.concentration),
+    td.Pareto: lambda d, level, upper: d.scale * (_hazard_of(level, upper) / d.alpha).exp(),
+    td.Gamma: lambda d, level, upper: _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration) / d.rate,
+    td.InverseGamma: lambda d, level, upper: d.rate / _inverse(
+        "gammaincinv" if upper else "gammainccinv", level, d.concentration),
+    td.Beta: lambda d, level, upper: _inverse(
+        "betainccinv" if upper else "betaincinv", level, d.concentration1, d.concentration0),
+}  # fmt: skip

@@ -1,0 +1,170 @@
+"""The same distribution in other units: shifted, scaled, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch import distributions as td
+from torch.distributions import Distribution, Independent, MixtureSameFamily
+from torch.distributions.constraints import Constraint
+
+from deep_ensembles.distributions._structure import arguments_of, bounds, is_whole, rebuilt
+
+Scaling = Literal["location-scale", "scale", "none"]
+
+
+def rescaled(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distribution:
+    r"""The distribution of $\text{shift} + \text{scale}\cdot y$ for $y$ distributed as given, whatever the family.
+
+    A family that stays itself when units change gets other parameters; any other is wrapped as `Scaled`.
+
+    Arguments:
+        distribution: batch `[member, batch]`, event `[]` or `[target]`.
+        shift, scale: broadcastable to the targets, in the dtype that the result should have.
+
+    Example:
+        >>> from torch.distributions import Normal
+        >>> celsius = Normal(torch.tensor([0.0]), torch.tensor([1.0]))
+        >>> rescaled(celsius, torch.tensor(32.0), torch.tensor(1.8))
+        Normal(loc: tensor([32.]), scale: tensor([1.8000]))
+    """
+    if hasattr(distribution, "rescaled"):
+        return distribution.rescaled(shift, scale)
+    kind: Any = type(distribution)
+    if isinstance(distribution, Independent):
+        inner = rescaled(distribution.base_dist, shift, scale)
+        return kind(inner, distribution.reinterpreted_batch_ndims, validate_args=False)
+    if isinstance(distribution, MixtureSameFamily) and not distribution.event_shape:
+        components = rescaled(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
+        weights = rebuilt(distribution.mixture_distribution, lambda logits: logits.to(scale.dtype))
+        return kind(weights, components, validate_args=False)
+    scaling, change = _change_of_units(distribution)
+    if change is None or (scaling == "scale" and bool((shift != 0).any())):
+        return Scaled(distribution, shift, scale)
+    arguments = {name: value.to(scale.dtype) for name, value in arguments_of(distribution).items()}
+    return kind(**arguments | change(arguments, shift, scale), validate_args=False)
+
+
+_Change = Callable[[dict[str, Tensor], Tensor, Tensor], dict[str, Tensor]]
+
+
+def _location_scale(old: dict[str, Tensor], shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
+    return {"loc": shift + scale * old["loc"], "scale": scale * old["scale"]}
+
+
+def _larger(name: str) -> _Change:
+    return lambda old, shift, scale: {name: old[name] * scale}
+
+
+def _smaller(name: str) -> _Change:
+    return lambda old, shift, scale: {name: old[name] / scale}
+
+
+# By family: which changes of units it survives as itself, and what becomes of its parameters.
+_UNITS: dict[type[Distribution], tuple[Scaling, _Change | None]] = {
+    **dict.fromkeys((td.Normal, td.Laplace, td.StudentT, td.Cauchy, td.Gumbel), ("location-scale", _location_scale)),
+    td.Uniform: ("location-scale", lambda old, shift, scale: {name: shift + scale * old[name] for name in ("low", "high")}),
+    td.MultivariateNormal: (
+        "location-scale",
+        lambda old, shift, scale: {
+            "loc": shift + scale * old["loc"],
+            "scale_tril": scale.unsqueeze(-1) * old["scale_tril"],
+        },
+    ),
+    td.LowRankMultivariateNormal: (
+        "location-scale",
+        lambda old, shift, scale: {
+            "loc": shift + scale * old["loc"],
+            "cov_factor": scale.unsqueeze(-1) * old["cov_factor"],
+            "cov_diag": scale.square() * old["cov_diag"],
+        },
+    ),
+    td.LogNormal: ("scale", lambda old, shift, scale: {"loc": old["loc"] + scale.log()}),
+    **dict.fromkeys((td.Gamma, td.Exponential), ("scale", _smaller("rate"))),
+    td.InverseGamma: ("scale", _larger("rate")),
+    **dict.fromkeys((td.Weibull, td.HalfNormal, td.HalfCauchy, td.Pareto), ("scale", _larger("scale"))),
+    **dict.fromkeys(
+        (td.Poisson, td.NegativeBinomial, td.Geometric, td.Binomial, td.Bernoulli, td.Categorical), ("none", None)
+    ),
+    **dict.fromkeys((td.Beta, td.Kumaraswamy, td.ContinuousBernoulli), ("none", None)),
+}
+
+
+def _change_of_units(distribution: Distribution) -> tuple[Scaling | None, _Change | None]:
+    for kind in type(distribution).__mro__:
+        takes_the_same = getattr(kind, "arg_constraints", None) is type(distribution).arg_constraints
+        if kind in _UNITS and takes_the_same:
+            return _UNITS[kind]
+    return None, None
+
+
+def scaling_of(distribution: Distribution) -> Scaling | None:
+    """How the targets of a family are brought to a common scale, without a word from its head; None if that is not known."""
+    if isinstance(distribution, Independent):
+        return scaling_of(distribution.base_dist)
+    if isinstance(distribution, MixtureSameFamily):
+        return scaling_of(distribution.component_distribution)
+    own: Scaling | None = getattr(distribution, "scaling", None)
+    return own or _change_of_units(distribution)[0]
+
+
+class Scaled(Distribution):
+    r"""The distribution of $\text{shift} + \text{scale}\cdot y$, for families that do not stay themselves.
+
+    Arguments:
+        base: the distribution of y.
+        shift, scale: broadcastable to y; the scale is more than 0.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+
+    def __init__(self, base: Distribution, shift: Tensor, scale: Tensor) -> None:
+        self.base, self.shift, self.scale = base, shift, scale
+        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Constraint:
+        low, high = (self.shift + self.scale * bound for bound in bounds(self.base))
+        if is_whole(self.base) or self.event_shape:
+            return td.constraints.real
+        return td.constraints.interval(low, high)
+
+    def rebuilt(self, change: Callable[[Tensor], Tensor]) -> Scaled:
+        shape = self.batch_shape + self.event_shape
+        units = (change(unit.expand(shape)) for unit in (self.shift, self.scale))
+        return Scaled(rebuilt(self.base, change), *units)
+
+    def rescaled(self, shift: Tensor, scale: Tensor) -> Scaled:
+        return Scaled(self.base, shift + scale * self.shift, scale * self.scale)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.shift + self.scale * self.base.mean
+
+    @property
+    def variance(self) -> Tensor:
+        return self.scale.square() * self.base.variance
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logs = self.base.log_prob(self._before(value))
+        volume = self.scale.log()
+        return logs - (volume.expand(self.batch_shape + self.event_shape).sum(-1) if self.event_shape else volume)
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self.base.cdf(self._before(value))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.shift + self.scale * self.base.icdf(value)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        return self.shift + self.scale * self.base.sample(sample_shape)
+
+    def entropy(self) -> Tensor:
+        volume = self.scale.log()
+        return self.base.entropy() + (volume.sum(-1) if self.event_shape else volume)
+
+    def _before(self, value: Tensor) -> Tensor:
+        return (value - self.shift) / self.scale

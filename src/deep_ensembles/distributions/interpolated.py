@@ -1,0 +1,133 @@
+"""A distribution given by its quantiles at some levels."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.constraints import Constraint
+
+from deep_ensembles.distributions.families import Exact
+
+
+class Interpolated(Exact):
+    r"""Straight lines between given points of the distribution function, and exponential tails beyond them.
+
+    The tails begin with the density of the outermost lines: below the first point $(v_1, p_1)$, where the line has
+    density $d_1$, $F(y) = p_1 \exp(d_1 (y - v_1)/p_1)$; above the last one likewise.
+
+    Arguments:
+        values: quantiles, strictly increasing.
+        levels: theirs, strictly increasing between 0 and 1.
+
+    Shape:
+        both `[*batch, level]`, at least two levels.
+
+    Example:
+        >>> known = Interpolated(torch.tensor([[0.0, 1.0, 3.0]]), torch.tensor([0.25, 0.5, 0.75]))
+        >>> known.cdf(torch.tensor([2.0])), known.mean
+        (tensor([0.6250]), tensor([2.0000]))
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"values": constraints.real_vector, "levels": constraints.real_vector}
+    support = constraints.real
+    scaling = "location-scale"
+
+    def __init__(self, values: Tensor, levels: Tensor, validate_args: bool | None = None) -> None:
+        self.values, self.levels = torch.broadcast_tensors(values, levels.to(values.dtype))
+        super().__init__(self.values.shape[:-1], validate_args=False)
+
+    def rescaled(self, shift: Tensor, scale: Tensor) -> Interpolated:
+        return Interpolated(shift.unsqueeze(-1) + scale.unsqueeze(-1) * self.values, self.levels)
+
+    @property
+    def kinks(self) -> Tensor:
+        """Where the density jumps, `[*batch, level]`."""
+        return self.values
+
+    @property
+    def _densities(self) -> Tensor:
+        return self.levels.diff(dim=-1) / self.values.diff(dim=-1)
+
+    @property
+    def _tail_lengths(self) -> tuple[Tensor, Tensor]:
+        """The mean distances of the lower and of the upper tail from where they begin."""
+        densities = self._densities
+        return self.levels[..., 0] / densities[..., 0], (1 - self.levels[..., -1]) / densities[..., -1]
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        piece, first, last = self._piece(value)
+        below, above = self._tail_lengths
+        densities = self._densities.log().expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
+        beyond = torch.where(first, (value - self.values[..., 0]) / below, (self.values[..., -1] - value) / above)
+        return densities + torch.where(first | last, beyond, 0.0)
+
+    def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        piece, first, last = self._piece(value)
+        below, above = self._tail_lengths
+        start, level, density = (
+            part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
+            for part in (self.values[..., :-1], self.levels[..., :-1], self._densities)
+        )
+        middle = level + density * (value - start)
+        lowest = self.levels[..., 0] * torch.exp(((value - self.values[..., 0]) / below).clamp_max(0))
+        highest = (1 - self.levels[..., -1]) * torch.exp(((self.values[..., -1] - value) / above).clamp_max(0))
+        lower = torch.where(first, lowest, torch.where(last, 1 - highest, middle))
+        return lower, torch.where(first, 1 - lowest, torch.where(last, highest, 1 - middle))
+
+    def _piece(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The number of the line that a value lies on, and whether it lies below or above all of them."""
+        passed = (value.unsqueeze(-1) >= self.values).sum(-1)
+        n_levels = self.values.shape[-1]
+        return (passed - 1).clamp(0, n_levels - 2), passed == 0, passed == n_levels
+
+    def closed_quantile(self, level: Tensor, upper: bool) -> Tensor:
+        below, above = self._tail_lengths
+        lower, higher = (1 - level, level) if upper else (level, 1 - level)
+        piece = ((lower.unsqueeze(-1) >= self.levels).sum(-1) - 1).clamp(0, self.levels.shape[-1] - 2)
+        start, first, density = (
+            part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
+            for part in (self.values[..., :-1], self.levels[..., :-1], self._densities)
+        )
+        middle = start + (lower - first) / density
+        lowest = self.values[..., 0] + below * (lower / self.levels[..., 0]).log()
+        highest = self.values[..., -1] - above * (higher / (1 - self.levels[..., -1])).log()
+        outside = torch.where(lower < self.levels[..., 0], lowest, highest)
+        return torch.where((lower < self.levels[..., 0]) | (higher < 1 - self.levels[..., -1]), outside, middle)
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        with torch.no_grad():
+            levels = torch.rand(torch.Size(sample_shape) + self.batch_shape).to(self.values)
+            return self.closed_quantile(levels.clamp_min(torch.finfo(levels.dtype).tiny), False)
+
+    @property
+    def mean(self) -> Tensor:
+        middle = self.values[..., self.values.shape[-1] // 2]
+        return middle + self._moments(middle)[0]
+
+    @property
+    def variance(self) -> Tensor:
+        return self._moments(self.mean)[1]
+
+    def _moments(self, centre: Tensor) -> tuple[Tensor, Tensor]:
+        """First and second moment about a centre."""
+        values = self.values - centre.unsqueeze(-1)
+        start, end, mass = values[..., :-1], values[..., 1:], self.levels.diff(dim=-1)
+        first = (mass * (start + end)).sum(-1) / 2
+        second = (mass * (start.square() + start * end + end.square())).sum(-1) / 3
+        below, above = self._tail_lengths
+        for share, value, length in (
+            (self.levels[..., 0], values[..., 0], -below),
+            (1 - self.levels[..., -1], values[..., -1], above),
+        ):
+            first = first + share * (value + length)
+            second = second + share * ((value + length).square() + length.square())
+        return first, second
+
+    def entropy(self) -> Tensor:
+        densities, mass = self._densities.log(), self.levels.diff(dim=-1)
+        below, above = self.levels[..., 0], 1 - self.levels[..., -1]
+        tails = below * (1 - densities[..., 0]) + above * (1 - densities[..., -1])
+        return tails - (mass * densities).sum(-1)

@@ -1,0 +1,33 @@
+"""Several labels at once, each of which is there or not."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.distributions import Bernoulli as TorchBernoulli
+from torch.distributions import Distribution, Independent, constraints
+
+from deep_ensembles.heads._base import Classes
+
+
+@dataclass(frozen=True)
+class Bernoulli(Classes):
+    r"""The probability of every label, $p_l = \mathrm{sigmoid}(r_l)$; labels are independent given the input.
+
+    Shape:
+        raw `[..., batch, label]` → batch `[..., batch]`, event `[label]`.
+
+    Example:
+        >>> import torch
+        >>> Bernoulli()(torch.zeros(1, 3)).mean
+        tensor([[0.5000, 0.5000, 0.5000]])
+    """
+
+    kind: ClassVar = "labels"
+    support: ClassVar = constraints.boolean
+
+    def raw_size(self, n_targets: int) -> int:
+        return n_targets
+
+    def __call__(self, raw: Tensor) -> Distribution:
+        return Independent(TorchBernoulli(logits=raw, validate_args=False), 1, validate_args=False)

@@ -1,0 +1,47 @@
+"""Positive numbers whose spread grows with their mean: amounts, waiting times."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.distributions import Distribution, constraints
+
+from deep_ensembles._checks import check_number
+from deep_ensembles.distributions import Gamma as Family
+from deep_ensembles.heads._base import Numbers, for_targets, positive, split_raw
+
+
+@dataclass(frozen=True)
+class Gamma(Numbers):
+    r"""Mean $\mathrm{softplus}(r_1)$ and shape $\mathrm{softplus}(r_2)$, each above a floor.
+
+    The standard deviation is the mean divided by the root of the shape. Targets are divided by their mean for training.
+
+    Arguments:
+        min_mean, min_shape: the floors under both; shapes are at most 1e6.
+
+    Shape:
+        raw `[..., batch, 2 · target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
+
+    Example:
+        >>> import torch
+        >>> Gamma()(torch.tensor([[0.5413, 0.5413]])).mean
+        tensor([1.0000])
+    """
+
+    min_mean: float = 1e-4
+    min_shape: float = 1e-2
+    scaling: ClassVar = "scale"
+    support: ClassVar = constraints.positive
+
+    def __post_init__(self) -> None:
+        check_number("min_mean", self.min_mean, low=0, above=True)
+        check_number("min_shape", self.min_shape, low=0, above=True)
+
+    def raw_size(self, n_targets: int) -> int:
+        return 2 * n_targets
+
+    def __call__(self, raw: Tensor) -> Distribution:
+        centre, form = split_raw(self, raw, 2)
+        mean, shape = positive(centre, self.min_mean), positive(form, self.min_shape, 1e6)
+        return for_targets(Family, shape, shape / mean)

@@ -1,0 +1,79 @@
+"""Several targets at once, with their correlations."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, LowRankMultivariateNormal, Normal
+from torch.distributions import MultivariateNormal as TorchMultivariateNormal
+from torch.nn import functional as F
+
+from deep_ensembles._checks import check_integer, check_number
+from deep_ensembles.heads._base import Numbers, limited
+
+
+@dataclass(frozen=True)
+class MultivariateNormal(Numbers):
+    r"""Means and covariance $LL^\top$ of targets, L triangular with $L_{ii}^2 = \mathrm{softplus}(r) + \text{floor}$.
+
+    With a rank, the covariance is $WW^\top + D$, W with so many columns and D diagonal: far fewer outputs for many targets.
+
+    References:
+        Dorta, Vicente, Agapito, Campbell, Simpson (2018).
+
+    Arguments:
+        rank: the number of columns of W; None for a full covariance.
+        min_variance: the floor under the diagonal, in the units in which the network is trained (standardised).
+
+    Shape:
+        raw `[..., batch, d + d(d+1)/2]`, or `[..., batch, d · (2 + rank)]` → batch `[..., batch]`, event `[d]`; for one
+        target raw `[..., batch, 2]`, event `[]`.
+
+    Example:
+        >>> MultivariateNormal()(torch.zeros(1, 5)).covariance_matrix
+        tensor([[[0.6931, 0.0000],
+                 [0.0000, 0.6931]]])
+    """
+
+    rank: int | None = None
+    min_variance: float = 1e-6
+    kind: ClassVar = "vectors"
+
+    def __post_init__(self) -> None:
+        if self.rank is not None:
+            check_integer("rank", self.rank, low=1)
+        check_number("min_variance", self.min_variance, low=0, above=True)
+
+    def raw_size(self, n_targets: int) -> int:
+        if n_targets == 1:
+            return 2
+        return n_targets * (2 + self.rank) if self.rank else n_targets + n_targets * (n_targets + 1) // 2
+
+    def __call__(self, raw: Tensor) -> Distribution:
+        n_targets = self._n_targets(raw.shape[-1])
+        loc, spread, rest = raw.split([n_targets, n_targets, raw.shape[-1] - 2 * n_targets], dim=-1)
+        loc, variance = limited(loc), (F.softplus(spread) + self.min_variance)
+        if n_targets == 1:
+            return Normal(loc.squeeze(-1), variance.sqrt().squeeze(-1), validate_args=False)
+        rest = limited(rest, 1e3)
+        if self.rank:
+            factor = rest.unflatten(-1, (n_targets, self.rank))
+            return LowRankMultivariateNormal(loc, factor, variance, validate_args=False)
+        row, column = torch.tril_indices(n_targets, n_targets, -1, device=raw.device)
+        lower = torch.zeros(*loc.shape, n_targets, dtype=raw.dtype, device=raw.device)
+        lower = _filled(lower, row, column, rest)
+        return TorchMultivariateNormal(loc, scale_tril=lower + torch.diag_embed(variance.sqrt()), validate_args=False)
+
+    def _n_targets(self, n_outputs: int) -> int:
+        possible = [n for n in range(1, n_outputs + 1) if self.raw_size(n) == n_outputs]
+        if not possible:
+            raise ValueError(f"`raw` must have `raw_size(n_targets)` outputs for {self}, got {n_outputs}")
+        return possible[0]
+
+
+def _filled(square: Tensor, row: Tensor, column: Tensor, values: Tensor) -> Tensor:
+    """The square matrices with these values put in."""
+    n_targets = square.shape[-1]
+    places = (row * n_targets + column).expand(values.shape)
+    return square.flatten(-2).scatter(-1, places, values).unflatten(-1, (n_targets, n_targets))

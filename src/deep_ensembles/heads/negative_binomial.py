@@ -1,0 +1,41 @@
+"""Counts that vary more than a Poisson's."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+from deep_ensembles._checks import check_number
+from deep_ensembles.distributions import NegativeBinomial as Family
+from deep_ensembles.heads._base import LOG_LIMIT, Counts, for_targets, positive, split_raw
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Counts):
+    r"""Counts with mean $\mu = e^{r_1}$ and variance $\mu + \mu^2/n$, $n = \mathrm{softplus}(r_2) + \text{floor}$.
+
+    Arguments:
+        min_size: the floor under n; n is at most 1e6, where the counts are Poisson's.
+
+    Shape:
+        raw `[..., batch, 2 · target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
+
+    Example:
+        >>> import torch
+        >>> NegativeBinomial()(torch.tensor([[0.0, 0.5413]])).variance.round(decimals=1)
+        tensor([2.])
+    """
+
+    min_size: float = 1e-2
+
+    def __post_init__(self) -> None:
+        check_number("min_size", self.min_size, low=0, above=True)
+
+    def raw_size(self, n_targets: int) -> int:
+        return 2 * n_targets
+
+    def __call__(self, raw: Tensor) -> Distribution:
+        log_mean, form = split_raw(self, raw, 2)
+        size = positive(form, self.min_size, 1e6)
+        log_odds = log_mean.clamp(*LOG_LIMIT) - size.log()
+        return for_targets(lambda n, logits, validate_args: Family(n, logits=logits, validate_args=False), size, log_odds)

@@ -1,0 +1,44 @@
+"""Classes that have an order: grades, stages, stars."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from deep_ensembles.distributions import Ordered
+from deep_ensembles.heads._base import Classes, limited
+
+
+@dataclass(frozen=True)
+class Ordinal(Classes):
+    r"""Cumulative log-odds, $P(y \le k) = \mathrm{sigmoid}(c_k)$, that grow with k.
+
+    $c_0 = r_0$ and $c_k = c_{k-1} + \mathrm{softplus}(r_k) + 10^{-3}$. The point prediction is the median class; the rule
+    `crps` counts how far off a class is.
+
+    References:
+        McCullagh (1980).
+
+    Shape:
+        raw `[..., batch, class - 1]` → batch `[..., batch]`.
+
+    Example:
+        >>> Ordinal()(torch.tensor([[-1.0, 1.0]])).probs
+        tensor([[0.2689, 0.3091, 0.4220]])
+    """
+
+    point: ClassVar = "median"
+
+    def raw_size(self, n_targets: int) -> int:
+        return max(1, n_targets - 1)
+
+    def __call__(self, raw: Tensor) -> Ordered:
+        steps = F.softplus(raw[..., 1:]) + 1e-3
+        thresholds = limited(raw[..., :1], 50.0)
+        thresholds = F.pad(steps.cumsum(-1), (1, 0)) + thresholds
+        below, above = F.logsigmoid(thresholds), F.logsigmoid(-thresholds)
+        # P(k) = P(≤ k) - P(≤ k-1), as logarithms: log σ(b) + log σ(-a) + log(1 - e^(a-b)).
+        inner = below[..., 1:] + above[..., :-1] + (-(-steps).expm1()).log()
+        return Ordered(logits=torch.cat([below[..., :1], inner, above[..., -1:]], dim=-1), validate_args=False)

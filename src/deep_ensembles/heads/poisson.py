@@ -1,0 +1,30 @@
+"""Counts whose variance is their mean."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+from deep_ensembles.distributions import Poisson as Family
+from deep_ensembles.heads._base import LOG_LIMIT, Counts, for_targets, split_raw
+
+
+@dataclass(frozen=True)
+class Poisson(Counts):
+    r"""Counts with rate $\lambda = e^r$, which is their mean and their variance.
+
+    Shape:
+        raw `[..., batch, target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
+
+    Example:
+        >>> import torch
+        >>> Poisson()(torch.tensor([[1.0]])).icdf(torch.tensor(0.9))
+        tensor([5.])
+    """
+
+    def raw_size(self, n_targets: int) -> int:
+        return n_targets
+
+    def __call__(self, raw: Tensor) -> Distribution:
+        (log_rate,) = split_raw(self, raw, 1)
+        return for_targets(Family, log_rate.clamp(*LOG_LIMIT).exp())
