@@ -91,6 +91,7 @@ class InputParts:
         names, shapes, dtypes, precise = (data[name] for name in ("names", "shapes", "dtypes", "precise"))
         keys = range(len(shapes)) if names is None else names
         valid = len({len(keys), len({*keys}), len(shapes), len(dtypes)}) == 1 and type(precise) is bool
+        valid = valid and all(type(part) is list for part in (shapes, dtypes, names or [], *shapes))
         valid = valid and (names is None or all(type(name) is str for name in names))
         valid = valid and all(type(size) is int and size >= 1 for shape in shapes for size in shape)
         valid = valid and all(dtype in ("float", *_WHOLE) for dtype in dtypes)
@@ -295,19 +296,26 @@ def _choose_parts(network: nn.Module, example: Tensor, parts: InputParts, standa
     dtype = next(network.parameters(), example).dtype
     if numbers and torch.finfo(dtype).eps > torch.finfo(torch.float32).eps:
         raise TypeError(f"whole numbers in `inputs` need a network with parameters of float32 or float64, got {dtype}")
-    counts = range(len(numbers) + 1) if len(numbers) <= _MOST_TRIED else (0, 1, len(numbers))
     errors = []
-    for floats in itertools.chain.from_iterable(itertools.combinations(numbers, n) for n in counts if standardize or n == 0):
+    for floats in _choices(numbers, parts.dtypes) if standardize else [()]:
         dtypes = tuple("float" if number in floats else dtype for number, dtype in enumerate(parts.dtypes))
         chosen, tried = replace(parts, dtypes=dtypes), example.clone()
-        for number in floats:
-            span = parts.spans()[number]
+        for span in (parts.spans()[number] for number in floats):
             tried[:, span] = _signs(tried[:, span])
         errors.append(_refusal(PartsNetwork(network, chosen), tried))
         if errors[-1] is None:
             return chosen
     reason = f"{type(errors[0]).__name__}: {errors[0]}".splitlines()[0][:120]
     raise TypeError(f"the network must take {parts}, which it refuses ({reason})") from errors[0]
+
+
+def _choices(numbers: Sequence[int], dtypes: Sequence[str]) -> Iterator[tuple[int, ...]]:
+    """Which parts to make floats, few first: all of a dtype together, as columns of counts are alike, then one by one."""
+    alike = [[number for number in numbers if dtypes[number] == dtype] for dtype in _WHOLE]
+    for groups in itertools.chain.from_iterable(itertools.combinations(filter(None, alike), n) for n in range(len(_WHOLE))):
+        yield tuple(itertools.chain.from_iterable(groups))
+    counts = range(1, len(numbers)) if len(numbers) <= _MOST_TRIED else (1, len(numbers) - 1)
+    yield from itertools.chain.from_iterable(itertools.combinations(numbers, n) for n in counts)
 
 
 def _signs(example: Tensor) -> Tensor:
