@@ -117,7 +117,7 @@ class Ensemble:
         whole, start = None, 0
         for raw in self._raw_batches(inputs, batch_size):
             if whole is None:
-                whole = raw.new_empty(len(raw), max(count_rows(inputs), raw.shape[1]), *raw.shape[2:])
+                whole = raw.new_empty(len(raw), max(count_rows(inputs, self.parts), raw.shape[1]), *raw.shape[2:])
             whole[:, start : start + raw.shape[1]] = raw
             start += raw.shape[1]
         assert whole is not None

@@ -156,6 +156,34 @@ def test_keywords_of_any_name() -> None:
     )
 
 
+def test_a_network_behind_any_arguments_takes_the_dict() -> None:
+    class Wrapped(OfDict):
+        def forward(self, *arguments: Any, **keywords: Any) -> Tensor:
+            return super().forward(*arguments, **keywords)
+
+    assert torch.equal(fit_ensemble(Wrapped, INPUTS, TARGETS, **SETTINGS)(INPUTS).mean, fitted()(INPUTS).mean)
+
+
+def test_lazy_networks_and_one_key() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.out = nn.Embedding(7, 3), nn.LazyLinear(2)
+
+        def forward(self, x: dict[str, Tensor]) -> Tensor:
+            return self.out(self.embed(x["tokens"]).flatten(1))
+
+    tokens = {"tokens": INPUTS["tokens"]}
+    assert fit_ensemble(Lazy, tokens, TARGETS, **SETTINGS)(tokens).mean.isfinite().all()
+
+
+def test_a_tuple_of_rows_is_one_tensor_where_the_network_takes_one() -> None:
+    ensemble = fit_ensemble(partial(mlp, 3, 2), X, TARGETS, **SETTINGS)
+    assert torch.equal(ensemble(tuple(X[:2].numpy())).mean, ensemble(X[:2]).mean)
+    assert ensemble(tuple(map(tuple, X[:2].tolist()))).mean.shape == (2,)
+    assert fit_ensemble(partial(mlp, 3, 2), tuple(map(tuple, X.tolist())), TARGETS, **SETTINGS).parts is None
+
+
 @pytest.mark.parametrize("perturbation", [FastGradientSign(0.1), RandomSign(0.1)])
 def test_perturbations_leave_whole_numbers_alone(perturbation: Any) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
@@ -540,6 +568,8 @@ def test_one_kind_of_input_is_not_another() -> None:
     refuses(TypeError, r"must be one tensor or array, got dict of table", partial(of_tensor, {"table": X}))
     refuses(TypeError, r"must be a tuple of \[4\], \[3\], got dict", partial(of_tuple, TWO))
     refuses(ValueError, r"a tuple of \[4\], \[3\], got '0'; 1 is missing", partial(of_tuple, (TWO["tokens"],)))
+    refuses(TypeError, r"must be a tuple of \[4\], \[3\], got dict", partial(of_tuple, Items(item)))
+    refuses(TypeError, r"must be a dict of tokens .*, got Tensor", partial(of_dict, Items(lambda i: X[i])))
 
 
 @pytest.mark.parametrize(

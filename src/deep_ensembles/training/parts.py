@@ -194,10 +194,10 @@ def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
     return x.long() if x.dtype == torch.bool else x, None
 
 
-def count_rows(inputs: Any) -> int:
-    """How many rows there are."""
-    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if is_parts(inputs) else (inputs,)
-    return len(next(iter(parts)))
+def count_rows(inputs: Any, parts: InputParts | None) -> int:
+    """How many rows there are in inputs of this structure."""
+    several = parts is not None and isinstance(inputs, (Mapping, tuple, list))
+    return len(inputs if not several else next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs)))
 
 
 def input_batches(inputs: Any, size: int, parts: InputParts | None) -> Iterator[Tensor]:
@@ -216,7 +216,12 @@ def input_batches(inputs: Any, size: int, parts: InputParts | None) -> Iterator[
 
 def _item_input(item: Any, parts: InputParts | None) -> Any:
     """The input in an item of a dataset to predict for; the item itself may be a tuple of parts."""
-    if parts is not None and parts.names is None and not isinstance(item[0], (tuple, list)):
+    if (
+        parts is not None
+        and parts.names is None
+        and isinstance(item, (tuple, list))
+        and not isinstance(item[0], (tuple, list))
+    ):
         return item
     return split_item(item, parts.names or () if parts is not None else (), labelled=False)[0]
 
@@ -232,7 +237,7 @@ class PartsNetwork(nn.Module):
         self.network, self.parts = network, parts
         accepted = inspect.signature(network.forward).parameters
         named = len(accepted) > 1 and set(parts.names or ()) <= set(accepted)
-        self.by_keyword = named or any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
+        self.by_keyword = named or all(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values())
 
     def forward(self, flat: Tensor) -> Any:
         """What the network returns for the parts."""
