@@ -216,14 +216,9 @@ def input_batches(inputs: Any, size: int, parts: InputParts | None) -> Iterator[
 
 def _item_input(item: Any, parts: InputParts | None) -> Any:
     """The input in an item of a dataset to predict for; the item itself may be a tuple of parts."""
-    if (
-        parts is not None
-        and parts.names is None
-        and isinstance(item, (tuple, list))
-        and not isinstance(item[0], (tuple, list))
-    ):
-        return item
-    return split_item(item, parts.names or () if parts is not None else (), labelled=False)[0]
+    names = None if parts is None else parts.names
+    is_tuple = parts is not None and names is None and isinstance(item, (tuple, list))
+    return item if is_tuple and not isinstance(item[0], (tuple, list)) else split_item(item, names or (), labelled=False)[0]
 
 
 class PartsNetwork(nn.Module):
@@ -251,13 +246,13 @@ class PartsNetwork(nn.Module):
         return str(self.parts)
 
 
-def with_parts(build: Factory, parts: InputParts | None) -> Factory:
+def with_parts(build: Factory, parts: InputParts) -> Factory:
     """The factory of networks that take one flat tensor instead of these parts."""
     known = WeakSet[nn.Module]()
 
     def build_with_parts() -> nn.Module:
         network = build()
-        if parts is None or not isinstance(network, nn.Module):
+        if not isinstance(network, nn.Module):  # an error where members are assembled
             return network
         if network in known:
             raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
@@ -317,7 +312,9 @@ def _choose_parts(network: nn.Module, example: Tensor, parts: InputParts, standa
 def _choices(numbers: Sequence[int], dtypes: Sequence[str]) -> Iterator[tuple[int, ...]]:
     """Which parts to make floats, few first: all of a dtype together, as columns of counts are alike, then one by one."""
     alike = [[number for number in numbers if dtypes[number] == dtype] for dtype in _WHOLE]
-    for groups in itertools.chain.from_iterable(itertools.combinations(filter(None, alike), n) for n in range(len(_WHOLE))):
+    for groups in itertools.chain.from_iterable(
+        itertools.combinations(filter(None, alike), n) for n in range(len(_WHOLE) + 1)
+    ):
         yield tuple(itertools.chain.from_iterable(groups))
     counts = range(1, len(numbers)) if len(numbers) <= _MOST_TRIED else (1, len(numbers) - 1)
     yield from itertools.chain.from_iterable(itertools.combinations(numbers, n) for n in counts)
