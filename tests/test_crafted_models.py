@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import random
 import subprocess
@@ -21,7 +22,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from deep_ensembles import ModelFileError, load
+from deep_ensembles import ModelFileError, fit_ensemble, load
 from deep_ensembles._files import _header, _sealed
 
 MODELS = Path(__file__).parent / "models"
@@ -139,7 +140,7 @@ def test_a_config_that_asks_for_too_much_or_does_not_fit(name: str, path: str, v
 
 WIDE = """
 import resource, sys, torch
-from deep_ensembles import ModelFileError, load
+from deep_ensembles import ModelFileError, fit_ensemble, load
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     load(sys.argv[1])
@@ -360,3 +361,53 @@ def test_random_changes_are_refused_or_harmless(name: str, tmp_path: Path) -> No
 def test_many_random_changes_are_refused_or_harmless(name: str, tmp_path: Path) -> None:
     for seed in range(40, 1000):
         attacked(seed, name, tmp_path / "model")
+
+
+class _OfDict(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(5, 2), nn.Linear(3, 2)
+
+    def forward(self, x: dict[str, Tensor]) -> Tensor:
+        return self.embed(x["word"]) + self.out(x["table"])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        *((f"ensemble.parts{path}", value) for path in ("", ".names", ".shapes", ".dtypes", ".precise")
+          for value in (7, "text", [], {}, [[]], [None, None], [{}, []])),
+        ("ensemble.parts.names", "ab"),
+        ("ensemble.parts.dtypes", {"int64": 1, "float": 2}),
+        ("ensemble.parts.shapes.0", {}),
+        ("ensemble.parts.names", ["word", "word"]),
+        ("ensemble.parts.names", ["word", "table", "other"]),
+        ("ensemble.parts.names.0", 3),
+        ("ensemble.parts.shapes", [[], [4]]),
+        ("ensemble.parts.shapes", [[], [3], [0]]),
+        ("ensemble.parts.shapes", [[], [-3]]),
+        ("ensemble.parts.shapes", [[True], [3]]),
+        ("ensemble.parts.shapes", [[], [2**40, 2**40]]),
+        ("ensemble.parts.shapes", [[], [3.0]]),
+        ("ensemble.parts.dtypes", ["float64", "float"]),
+        ("ensemble.parts.dtypes", ["int64", "object"]),
+        ("ensemble.parts.dtypes", ["float", ["float"]]),
+        ("ensemble.parts.precise", None),
+        ("ensemble.feature_shape", [2, 2]),
+    ],
+)  # fmt: skip
+def test_parts_of_an_input_that_cannot_be_are_refused(tmp_path: Path, path: str, value: Any) -> None:
+    inputs = {"word": torch.arange(20) % 5, "table": torch.randn(20, 3)}
+    fit_ensemble(_OfDict, inputs, inputs["table"][:, 0], n_members=2, max_epochs=1).save(tmp_path / "model")
+    assert load(tmp_path / "model", network=_OfDict)(inputs).mean.shape == (20,)
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    put(config, path, value)
+    refuses(sealed(tmp_path / "model", config), network=_OfDict)
+
+
+def test_only_ensembles_have_parts(tmp_path: Path) -> None:
+    for name in ("regressor", "table-numbers", "ensemble-stacked"):
+        config, tensors = stored(name)
+        n = math.prod(config["ensemble"]["feature_shape"])
+        config["ensemble"]["parts"] = {"names": ["x"], "shapes": [[n]], "dtypes": ["float"], "precise": False}
+        refuses(sealed(tmp_path / name, config, tensors), "parts" if name != "ensemble-stacked" else None)

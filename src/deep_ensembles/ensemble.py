@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Categorical
-from torch.utils.data import Dataset, default_collate
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._files import ModelFileError, write_model
 from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
-from deep_ensembles._tensors import as_tensor
 from deep_ensembles.distributions import rebuilt, rescaled
 from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory, Members, rebuild
@@ -25,6 +23,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import FitRecalibration, Prediction, Recalibration, choose
 from deep_ensembles.settings import NotSaved, describe, restore
 from deep_ensembles.training import Standardization
+from deep_ensembles.training.parts import InputParts, count_rows, input_batches, with_parts
 
 _BATCH_ELEMENTS = 2**20
 _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
@@ -42,13 +41,14 @@ class Ensemble:
         members: the networks.
         head: raw output → distribution.
         standardization: the units of each member.
-        feature_shape: the shape of one input row.
+        feature_shape: the shape of one input row; of a dict or tuple, how many numbers it has.
         n_outputs: how many raw outputs a network has.
         network: plain data that says how networks are built (see `settings`), for the model file.
         seeds: the seed of each member.
         weights: the weight of each member in the mixture; uniform by default.
         history: `[2, member, epoch]`: training loss and held-out score, NaN where there is none.
         recalibration: what held-out rows have put right, applied to every prediction; none by default.
+        parts: what an input is made of, where networks take a dict or tuple of tensors.
         unseen: `[k, row]`: k members that were not trained on each of the training rows; None where a row has none.
     """
 
@@ -62,6 +62,7 @@ class Ensemble:
     weights: Tensor | None = None
     history: np.ndarray | None = None
     recalibration: Recalibration | None = None
+    parts: InputParts | None = None
     unseen: np.ndarray | None = None
 
     @property
@@ -70,14 +71,15 @@ class Ensemble:
         return len(self.members)
 
     def __repr__(self) -> str:
-        kind = type(self.members.modules[0]).__name__
-        return f"Ensemble({self.n_members} × {kind}, head={self.head}, {self.members.kind})"
+        module: Any = self.members.modules[0]
+        kind = type(module if self.parts is None else module.network)
+        return f"Ensemble({self.n_members} × {kind.__name__}, head={self.head}, {self.members.kind})"
 
     def __call__(self, inputs: Any, batch_size: int | None = None) -> Prediction:
         """The prediction for new inputs in the units of the targets: a mixture, recalibrated if the ensemble is.
 
         Arguments:
-            inputs: `[row, *features]` as a tensor or array, or a dataset whose items are inputs (or start with one).
+            inputs: as for `fit_ensemble`; a dataset's items may be inputs alone.
             batch_size: rows per pass; the default bounds memory.
         """
         return self._recalibrated(self.mixture(inputs, batch_size))
@@ -106,7 +108,8 @@ class Ensemble:
         if self.unseen is None:
             raise ValueError("some rows were seen by every member; train with `folds=ComplementaryFolds()`")
         mixture = self.mixture(inputs)
-        require(mixture.batch_shape == self.unseen.shape[1:], "inputs", f"the {self.unseen.shape[1]} training rows", inputs)
+        n, expected = mixture.batch_shape[0], self.unseen.shape[1]
+        require(n == expected, "inputs", f"the {expected} training rows", f"{n} rows")
         members, rows = torch.from_numpy(self.unseen), torch.arange(self.unseen.shape[1])
         return Mixture(rebuilt(mixture.components, lambda parameter: parameter[members, rows]))
 
@@ -115,7 +118,7 @@ class Ensemble:
         whole, start = None, 0
         for raw in self._raw_batches(inputs, batch_size):
             if whole is None:
-                whole = raw.new_empty(len(raw), max(len(inputs), raw.shape[1]), *raw.shape[2:])
+                whole = raw.new_empty(len(raw), max(count_rows(inputs, self.parts), raw.shape[1]), *raw.shape[2:])
             whole[:, start : start + raw.shape[1]] = raw
             start += raw.shape[1]
         assert whole is not None
@@ -185,7 +188,7 @@ class Ensemble:
         most = _BATCH_ROWS.get(self.members.device.type, _MOST_BATCH_ROWS)
         size = batch_size or max(1, min(most, _BATCH_ELEMENTS // max(1, int(np.prod(self.feature_shape)))))
         shared = self.standardization.shared
-        for batch in _batched(inputs, size):
+        for batch in input_batches(inputs, size, self.parts):
             if tuple(batch.shape[1:]) != self.feature_shape:
                 expected = ["n", *self.feature_shape]
                 raise ValueError(f"`inputs` must have shape {expected}, got {list(batch.shape)}")
@@ -211,7 +214,7 @@ class Ensemble:
             "architecture": repr(self.members.modules[0]),
             "feature_shape": list(self.feature_shape),
             "n_outputs": self.n_outputs,
-        }
+        } | ({} if self.parts is None else {"parts": dataclasses.asdict(self.parts)})
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors, by name."""
@@ -240,6 +243,8 @@ class Ensemble:
             )
         seeds, features = _checked_sizes(config)
         _check_tensors(tensors, len(seeds), features)
+        structure = None if config.get("parts") is None else InputParts.from_file(config["parts"], features)
+        build = build if structure is None else with_parts(build, structure)
         parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
         members = rebuild(
             build, seeds, config["members"], parts["parameter."], parts["buffer."], torch.zeros(1).expand(2, *features),
@@ -259,6 +264,7 @@ class Ensemble:
             weights=tensors.get("weights"),
             history=tensors["history"].numpy() if "history" in tensors else None,
             recalibration=recalibration,
+            parts=structure,
         )
         ensemble._check_prediction(trusted=network is not None)
         return ensemble
@@ -323,15 +329,3 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
 
 def _precise(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _batched(inputs: Any, size: int) -> Iterator[Tensor]:
-    """Batches of rows of a tensor, an array or a dataset; at least one, be it empty."""
-    if isinstance(inputs, Dataset) and not isinstance(inputs, Tensor):
-        for start in range(0, len(inputs), size):  # type: ignore[arg-type]
-            items = [inputs[i] for i in range(start, min(start + size, len(inputs)))]  # type: ignore[arg-type]
-            yield default_collate([item[0] if isinstance(item, (tuple, list)) else item for item in items])
-        return
-    rows = as_tensor("inputs", inputs)
-    for start in range(0, max(1, len(rows)), size):
-        yield rows[start : start + size]

@@ -1,14 +1,12 @@
 """The PyTorch door: train an ensemble of any network, or all folds of a cross-validation, as one stack."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
@@ -22,6 +20,8 @@ from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.scoring import ScoringRule, log_score
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
+from deep_ensembles.training.inputs import check_finite, is_dataset
+from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 
 def fit_ensemble(
@@ -43,8 +43,10 @@ def fit_ensemble(
         build_network: makes one network; called once per member, under the member's own seed. Its output must be what
             the head takes: 2 numbers per target for `Normal`, one per class for `Categorical`.
             What it returns is copied, and never changed; parts that it leaves in `eval()` are trained in `eval()`.
-        inputs: `[row, *features]` as a tensor or array; or a map-style dataset of `(input, target)` pairs, which is
-            then streamed.
+        inputs: `[row, *features]` as a tensor or array; a dict or tuple of them, for a network that takes a dict (or its
+            keys as arguments) or several tensors; or a map-style dataset of `(input, target)` pairs or of dicts with a
+            `target`, which is then streamed. Whole numbers are standardised as other numbers are, unless the network takes
+            them only as they are (tokens for an embedding); in a dict or tuple, only where the network refuses them.
         targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
         scoring_rule: the training criterion.
@@ -128,7 +130,7 @@ def cross_validate(
     used = np.isin(np.arange(len(rows)), task.used())
     runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, recipe, task.classes())]
     ensembles = task.ensembles(runs, n_members)
-    predictions = [ensemble.mixture(rows.read(test)[0]) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
+    predictions = [ensemble.mixture(rows.user_inputs(test)) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
 
 
@@ -155,10 +157,12 @@ class _Task:
 
     def ensembles(self, runs: Sequence[Run], n_members: int) -> list[Ensemble]:
         """Train all runs as one stack; each `n_members` of them in turn are an ensemble."""
-        trained = train(self.build, self.rows, runs, self.algorithm, self.recipe)
-        example, _, _ = self.rows.read(np.arange(1))
+        rows, flag = self.rows, self.recipe.standardize_inputs
+        example, _, _ = rows.read(np.arange(len(rows))[:2])
+        build, rows.parts, flag = choose_inputs(self.build, example, rows.parts, flag, runs[0].seed)
+        trained = train(build, rows, runs, self.algorithm, replace(self.recipe, standardize_inputs=flag))
         return [
-            self._ensemble(trained, range(start, start + n_members), runs, example)
+            self._ensemble(trained, range(start, start + n_members), runs, example[:1])
             for start in range(0, len(runs), n_members)
         ]
 
@@ -174,6 +178,7 @@ class _Task:
             network=describe(self.build),
             seeds=tuple(runs[m].seed for m in members),
             history=trained.history[:, list(members)],
+            parts=self.rows.parts,
             unseen=_unseen([runs[m].rows for m in members], len(self.rows)) if self.recipe.folds is not None else None,
         )
 
@@ -196,7 +201,7 @@ def _recipe(settings: dict[str, Any]) -> Recipe:
 
 
 def _rows(inputs: Any, targets: Any, sample_weight: Any, recipe: Recipe) -> Rows:
-    if isinstance(inputs, Dataset) and not isinstance(inputs, Tensor):
+    if is_dataset(inputs):
         require(targets is None and sample_weight is None, "targets", "None with a dataset, whose items hold them", targets)
         return Streamed(inputs, recipe.num_workers)
     require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
@@ -219,27 +224,18 @@ def _algorithm(
 
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
-    x, y = _tensor("inputs", inputs), _tensor("targets", targets)
+    (x, parts), y = pack_inputs(inputs), _tensor("targets", targets)
     y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
-    require(x.dim() >= 2, "inputs", "of shape [row, feature, …]", list(x.shape), "for one feature reshape to (-1, 1)")
     require(y.dim() in (1, 2), "targets", "of shape [row] or [row, target]", list(y.shape))
     if sample_weight is None:
-        return InMemory(x, y)
+        return InMemory(x, y, None, parts)
     w = _tensor("sample_weight", sample_weight).double()
     require(w.shape == (len(x),), "sample_weight", f"one number per row ({len(x)})", list(w.shape))
     usable = bool((w >= 0).all() and w.sum() > 0)
     require(usable, "sample_weight", "numbers ≥ 0, not all 0", f"{w.min():g} … {w.max():g}")
-    return InMemory(x, y, w)
+    return InMemory(x, y, w, parts)
 
 
 def _tensor(name: str, values: Any) -> Tensor:
-    tensor = as_tensor(name, values)
-    tensor = tensor.long() if tensor.dtype == torch.bool else tensor
-    if tensor.is_floating_point() and not _finite(tensor):
-        raise ValueError(f"`{name}` must be finite, got NaN or infinity")
-    return tensor
-
-
-def _finite(tensor: Tensor) -> bool:
-    """Whether all numbers are finite: the least and the greatest tell, and need no copy of the data."""
-    return not tensor.numel() or all(math.isfinite(float(extreme)) for extreme in tensor.aminmax())
+    tensor = check_finite(name, as_tensor(name, values))
+    return tensor.long() if tensor.dtype == torch.bool else tensor

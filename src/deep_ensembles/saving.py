@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError, model_file_errors, read_model
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import HeadFunction
@@ -36,6 +37,7 @@ def load(
         # Other parts are imported for the kinds that need them: scikit-learn and pyarrow take a second.
         if config.get("kind") == "Ensemble":
             return Ensemble.from_file(config["ensemble"], tensors, network, head, target)
+        require(config.get("ensemble", {}).get("parts") is None, "parts", "those of an `Ensemble`", config.get("kind"))
         if config.get("kind") == "TableModel":
             from deep_ensembles.tabular.model import TableModel
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
-from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed, unpack_batch
+from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed
 
 Draws: TypeAlias = Sequence[tuple[int, int]]
 
@@ -133,7 +133,7 @@ class _StreamLoader(BatchLoader):
 
     def __init__(self, rows: Streamed, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
         super().__init__(statistics, groups, like)
-        self.sampler = _BatchSampler()
+        self.rows, self.sampler = rows, _BatchSampler()
         self.data_loader = DataLoader(
             rows.dataset,
             batch_sampler=self.sampler,
@@ -156,7 +156,7 @@ class _StreamLoader(BatchLoader):
         ]
         groups = self.groups[list(runs)].tolist()
         for step, batch in zip(steps, self.data_loader, strict=True):
-            inputs, targets, weights = unpack_batch(batch)
+            inputs, targets, weights = self.rows.unpack_batch(batch)
             shape = step.shape
             inputs, targets = inputs.to(self.device), targets.to(self.device)
             inputs = self.standardization.inputs(inputs.view(*shape, *inputs.shape[1:]), self.dtype, groups)

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from deep_ensembles._checks import require
+from deep_ensembles.training.inputs import check_kind, split_item
+from deep_ensembles.training.parts import InputParts
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Moments:
         deviation = torch.hypot(inside, step * (share * (1 - share)) ** 0.5)
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
         return Moments(weight, self.mean + step * share, deviation, low, high)
+
+    def part(self, span: slice, shape: tuple[int, ...]) -> Moments:
+        """Those of some dimensions, in a shape of their own."""
+        parts = (self.mean, self.deviation, self.low, self.high)
+        return Moments(self.weight, *(part[span].reshape(shape) for part in parts))
 
     def pooled(self) -> Moments:
         """The same for channels (the first dimension), their other dimensions pooled; shaped to broadcast."""
@@ -160,11 +167,16 @@ class Row(int):
 
 
 class Rows(ABC):
-    """Rows of inputs, targets and optional weights, read by number."""
+    """Rows of inputs, targets and optional weights, read by number.
 
-    def __init__(self, n: int) -> None:
+    Arguments:
+        n: how many.
+        parts: what the numbers of a row are, where networks take several tensors.
+    """
+
+    def __init__(self, n: int, parts: InputParts | None = None) -> None:
         require(n > 0, "inputs", "at least one row", f"{n} rows")
-        self.n = n
+        self.n, self.parts = n, parts
 
     def __len__(self) -> int:
         return self.n
@@ -172,6 +184,11 @@ class Rows(ABC):
     @abstractmethod
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
         """Inputs, targets and weights of some rows, in the units of the user."""
+
+    def user_inputs(self, rows: np.ndarray) -> Any:
+        """Inputs of some rows as a user passes them to an ensemble."""
+        inputs = self.read(rows)[0]
+        return inputs if self.parts is None else self.parts.unpack(inputs)
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """The same in pieces of bounded size."""
@@ -188,13 +205,15 @@ class InMemory(Rows):
     """Rows of tensors or arrays.
 
     Arguments:
-        inputs: `[row, *features]`.
+        inputs: `[row, *features]`; packed where there are parts.
         targets: `[row]` or `[row, target]`.
         weights: one number ≥ 0 per row.
     """
 
-    def __init__(self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> None:
-        super().__init__(len(inputs))
+    def __init__(
+        self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, parts: InputParts | None = None
+    ) -> None:
+        super().__init__(len(inputs), parts)
         for name, other in (("targets", targets), ("weights", weights)):
             if other is not None and len(other) != self.n:
                 raise ValueError(f"`{name}` must be as long as `inputs` ({self.n} rows), got {len(other)} rows")
@@ -215,7 +234,7 @@ class InMemory(Rows):
 
 
 class Streamed(Rows):
-    """Rows of a map-style dataset whose items are `(input, target)` or `(input, target, weight)`.
+    """Rows of a map-style dataset whose items are `(input, target)`, `(input, target, weight)` or dicts (see `split_item`).
 
     Arguments:
         dataset: anything with `__len__` and `__getitem__`.
@@ -223,23 +242,25 @@ class Streamed(Rows):
     """
 
     def __init__(self, dataset: Dataset[Any], workers: int = 0) -> None:
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
-            raise TypeError("`inputs` must be a map-style dataset (with `__len__` and `__getitem__`), got "
-                            f"{type(dataset).__name__}; each member draws its own order of rows")  # fmt: skip
-        super().__init__(len(dataset))
+        check_kind(dataset)
+        super().__init__(len(dataset))  # type: ignore[arg-type]
         self.dataset, self.workers = dataset, workers
-        item = dataset[Row(0)]
-        if not isinstance(item, (tuple, list)) or len(item) not in (2, 3):
-            raise TypeError(f"items of the dataset must be (input, target) or (input, target, weight), got {type(item)}")
+        self.parts = InputParts.of_item(split_item(_first_item(dataset))[0])
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
-        return unpack_batch(default_collate([self.dataset[row] for row in Row.many(rows)]))
+        return self.unpack_batch(default_collate([self.dataset[row] for row in Row.many(rows)]))
+
+    def unpack_batch(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Inputs, targets and weights of a collated batch of the dataset's items."""
+        inputs, targets, weights = split_item(batch)
+        targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
+        return inputs if self.parts is None else self.parts.pack(inputs), targets, weights
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
         batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
-            yield unpack_batch(batch)
+            yield self.unpack_batch(batch)
 
     def digest(self) -> bytes:
         """The number of rows and the first few: to read all of them could take hours."""
@@ -252,11 +273,12 @@ def _chunk_rows(most: int, row: Tensor) -> int:
     return max(1, min(most, _CHUNK_NUMBERS // max(1, row.numel())))
 
 
-def unpack_batch(batch: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Inputs, targets and weights of a collated batch of a dataset's items."""
-    inputs, targets = batch[0], batch[1]
-    targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
-    return inputs, targets, batch[2] if len(batch) == 3 else None
+def _first_item(dataset: Any) -> Any:
+    try:
+        return dataset[Row(0)]
+    except (LookupError, TypeError, AttributeError, NotImplementedError) as error:
+        raise TypeError(f"`inputs` must be a map-style dataset with rows 0, 1, …, got {type(dataset).__name__}, whose row 0 "
+                        f"cannot be read ({type(error).__name__}: {str(error)[:80]})") from error  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -291,12 +313,24 @@ def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool) -> R
     x, y, total = _moments(rows, index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
-    parts = {"input_range": x.high - x.low}
+    shift, scale, reach = _input_units(x, rows.parts)
+    parts = {"input_range": reach}
     if standardize_inputs:
-        pooled = x.pooled()
-        shift, scale = pooled.mean.expand_as(x.mean), pooled.scale().expand_as(x.mean)
-        parts = {"input_range": (x.high - x.low) / scale, "input_shift": shift, "input_scale": scale}
+        parts = {"input_range": reach / scale, "input_shift": shift, "input_scale": scale}
     return RowStatistics(Standardization(**parts), total / len(index), y)
+
+
+def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Shift, scale and range of input dimensions; of whole-number parts 0, 1 and 0, so that nothing changes them."""
+    if parts is None:
+        pooled = x.pooled()
+        return pooled.mean.expand_as(x.mean), pooled.scale().expand_as(x.mean), x.high - x.low
+    units = torch.zeros_like(x.mean), torch.ones_like(x.mean), torch.zeros_like(x.mean)
+    for span, shape, whole in zip(parts.spans(), parts.shapes, parts.whole, strict=True):
+        if not whole:
+            for unit, values in zip(units, _input_units(x.part(span, shape), None), strict=True):
+                unit[span] = values.reshape(-1)
+    return units
 
 
 def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:

@@ -46,8 +46,9 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     distinct = Standardization.stack([known.standardization for known in statistics])
     inputs, _, _ = rows.read(runs[0].rows[:4])
     inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
-    if algorithm.perturbation is not None and not inputs.is_floating_point():
-        raise TypeError(f"`perturbation` needs floating-point inputs, got {inputs.dtype}")
+    moved = inputs.is_floating_point() if rows.parts is None else not all(rows.parts.whole)
+    if algorithm.perturbation is not None and not moved:
+        raise TypeError(f"`perturbation` needs floating-point inputs, got {rows.parts or inputs.dtype}")
     members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
     raw = _raw_outputs(members, inputs)
     needs = _target_needs(raw, rows, algorithm.criterion, recipe)
