@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.members import Looped, Stacked
     from deep_ensembles.mixture import Mixture
     from deep_ensembles.networks import mlp
-    from deep_ensembles.perturbations import FastGradientSign, RandomSign
+    from deep_ensembles.perturbations import FastGradientSign, ProjectedGradient, RandomSign, VirtualAdversarial
     from deep_ensembles.saving import load
     from deep_ensembles.scoring import beta_nll, brier, crps, log_score, squared_error
     from deep_ensembles.training.checkpoint import Checkpoint
@@ -38,7 +38,7 @@ _NAMES = {
     "members": ("Looped", "Stacked"),
     "mixture": ("Mixture",),
     "networks": ("mlp",),
-    "perturbations": ("FastGradientSign", "RandomSign"),
+    "perturbations": ("FastGradientSign", "ProjectedGradient", "RandomSign", "VirtualAdversarial"),
     "saving": ("load",),
     "scoring": ("beta_nll", "brier", "crps", "log_score", "squared_error"),
     "training.checkpoint": ("Checkpoint",),
@@ -51,8 +51,9 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = [
     "Adam", "AdamW", "Bootstrap", "Categorical", "Checkpoint", "ComplementaryFolds", "Constant", "Cosine", "CrossValidation",
     "DeepEnsembleClassifier", "DeepEnsembleRegressor", "Ensemble", "FastGradientSign", "Looped", "Mixture", "ModelFileError",
-    "Normal", "Point", "RandomSign", "Recipe", "Stacked", "Subsample", "TrainingDiverged", "beta_nll", "brier",
-    "cross_validate", "crps", "fit_ensemble", "load", "log_score", "mlp", "squared_error",
+    "Normal", "Point", "ProjectedGradient", "RandomSign", "Recipe", "Stacked", "Subsample", "TrainingDiverged",
+    "VirtualAdversarial", "beta_nll", "brier", "cross_validate", "crps", "fit_ensemble", "load", "log_score", "mlp",
+    "squared_error",
 ]  # fmt: skip
 
 
