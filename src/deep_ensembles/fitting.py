@@ -49,7 +49,7 @@ def fit_ensemble(
         targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
         scoring_rule: the training criterion.
-        perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.05)` for one that
+        perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.1)` for one that
             needs no targets; none by default.
         n_members: how many networks.
         sample_weight: one number ≥ 0 per row.

@@ -38,7 +38,7 @@ class VirtualAdversarial:
         tensor([[[1., 0.]]])
     """
 
-    epsilon: float = 0.05
+    epsilon: float = 0.1
     power_iterations: int = 1
     weight: float = 1.0
     needs_target: ClassVar[bool] = False
