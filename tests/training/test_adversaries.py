@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.datasets import make_moons
 from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch.distributions import Distribution, StudentT
 from torch.utils.data import TensorDataset
 
 from deep_ensembles import (
@@ -159,6 +159,19 @@ def test_a_member_does_not_depend_on_the_number_of_members(perturbation, network
     few, many = (fit_ensemble(build, *data(), n_members=m, **settings).members for m in (2, 4))
     for name, view in few.parameters.views.items():
         torch.testing.assert_close(view, many.parameters.views[name][:2], rtol=1e-7, atol=1e-7)
+
+
+def test_draws_for_a_family_without_a_known_divergence_are_each_members_own():
+    def heavy_tails(raw: Tensor) -> Distribution:
+        location, scale = raw.unbind(-1)
+        return StudentT(5.0 + 0 * location, location, nn.functional.softplus(scale) + 0.01, validate_args=False)
+
+    settings = {"head": heavy_tails, "perturbation": VirtualAdversarial(0.1), "max_epochs": 2, "random_state": 5}
+    few, many = (fit_ensemble(NETWORK, *data(), n_members=m, **settings).members.parameters.views for m in (2, 4))
+    alone = fit_ensemble(NETWORK, *data(), n_members=2, members=Looped, **settings).members.parameters.views
+    for name, view in few.items():
+        torch.testing.assert_close(view, many[name][:2], rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(view, alone[name], rtol=1e-6, atol=1e-7)
 
 
 @adversaries

@@ -96,7 +96,7 @@ class Algorithm:
         assert self.perturbation is not None
 
         def predict(x: Tensor) -> Distribution:
-            return self.criterion.head(raw if x is inputs else loss.network(x))
+            return self.criterion.head(raw if x is inputs and not x.requires_grad else loss.network(x))
 
         nearby = self.perturbation(loss, predict, inputs, scale, generators)
         loss.network.restore()
