@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_ensembles._random import Purpose, bernoulli, run_seeds, seed_sequence, seeded, stream, torch_generators, torch_seed
+from deep_ensembles._random import Purpose, drawn, run_seeds, seed_sequence, seeded, stream, torch_generators, torch_seed
 
 
 @given(seed=st.integers(0, 2**64), n=st.integers(0, 20), more=st.integers(0, 20))
@@ -74,10 +74,10 @@ def test_seeded_puts_the_state_back_after_an_error():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_bernoulli_draws_each_run_from_its_own_generator():
+def test_each_run_is_drawn_from_its_own_generator():
     like, cpu = torch.zeros(3, 1000), torch.device("cpu")
-    drawn = bernoulli(like, 0.3, torch_generators([1, 2, 3], cpu))
-    assert set(drawn.unique().tolist()) == {0.0, 1.0}
-    assert drawn.mean().item() == pytest.approx(0.3, abs=0.05)
-    assert torch.equal(drawn[1:2], bernoulli(like[1:2], 0.3, torch_generators([2], cpu)))
+    numbers = drawn("bernoulli_", like, torch_generators([1, 2, 3], cpu), 0.3)
+    assert set(numbers.unique().tolist()) == {0.0, 1.0}
+    assert numbers.mean().item() == pytest.approx(0.3, abs=0.05)
+    assert torch.equal(numbers[1:2], drawn("bernoulli_", like[1:2], torch_generators([2], cpu), 0.3))
     assert (like == 0).all()

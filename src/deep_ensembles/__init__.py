@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.members import Looped, Stacked
     from deep_ensembles.mixture import Mixture
     from deep_ensembles.networks import mlp
-    from deep_ensembles.perturbations import FastGradientSign, RandomSign
+    from deep_ensembles.perturbations import FastGradientSign, ProjectedGradient, RandomSign, VirtualAdversarial
     from deep_ensembles.saving import load
     from deep_ensembles.scoring import beta_nll, brier, crps, log_score, squared_error
     from deep_ensembles.training.checkpoint import Checkpoint
@@ -72,7 +72,7 @@ _NAMES = {
     "members": ("Looped", "Stacked"),
     "mixture": ("Mixture",),
     "networks": ("mlp",),
-    "perturbations": ("FastGradientSign", "RandomSign"),
+    "perturbations": ("FastGradientSign", "ProjectedGradient", "RandomSign", "VirtualAdversarial"),
     "saving": ("load",),
     "scoring": ("beta_nll", "brier", "crps", "log_score", "squared_error"),
     "training.checkpoint": ("Checkpoint",),
@@ -86,9 +86,9 @@ __all__ = [
     "Adam", "AdamW", "Bernoulli", "Bootstrap", "Categorical", "Checkpoint", "ComplementaryFolds", "Constant", "Cosine",
     "CrossValidation", "DeepEnsembleClassifier", "DeepEnsembleRegressor", "Ensemble", "FastGradientSign", "Gamma",
     "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "Looped", "Mixture", "ModelFileError", "MultivariateNormal",
-    "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "Quantiles", "RandomSign", "Recipe", "Stacked", "StudentT",
-    "Subsample", "TrainingDiverged", "ZeroInflated", "beta_nll", "brier", "cross_validate", "crps", "fit_ensemble", "load",
-    "log_score", "mlp", "squared_error",
+    "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "ProjectedGradient", "Quantiles", "RandomSign", "Recipe",
+    "Stacked", "StudentT", "Subsample", "TrainingDiverged", "VirtualAdversarial", "ZeroInflated", "beta_nll", "brier",
+    "cross_validate", "crps", "fit_ensemble", "load", "log_score", "mlp", "squared_error",
 ]  # fmt: skip
 
 

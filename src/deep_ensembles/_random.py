@@ -31,6 +31,7 @@ class Purpose(IntEnum):
     VALIDATION = 3
     NOISE = 4
     AUGMENTATION = 5
+    UNLABELLED = 6
 
 
 def seed_sequence(random_state: RandomState) -> np.random.SeedSequence:
@@ -68,13 +69,14 @@ def torch_generators(seeds: Sequence[int], device: torch.device) -> list[torch.G
     return [torch.Generator(device).manual_seed(seed) for seed in seeds]
 
 
-def bernoulli(like: Tensor, probability: float, generator: Generators) -> Tensor:
-    """Zeros and ones of the shape of `like`; with one generator per run, run *r* is drawn from the *r*-th."""
+def drawn(fill: str, like: Tensor, generator: Generators, *arguments: float) -> Tensor:
+    """Numbers of the shape of `like` by an operation such as `normal_`; with one generator per run, each from its own."""
     out = torch.empty_like(like, memory_format=torch.contiguous_format)
     if generator is None or isinstance(generator, torch.Generator):
-        return out.bernoulli_(probability, generator=generator)
+        getattr(out, fill)(*arguments, generator=generator)
+        return out
     for row, of_run in zip(out, generator, strict=True):
-        row.bernoulli_(probability, generator=of_run)
+        getattr(row, fill)(*arguments, generator=of_run)
     return out
 
 

@@ -34,6 +34,7 @@ def fit_ensemble(
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
+    unlabelled: Any = None,
     random_state: RandomState = None,
     **settings: Any,
 ) -> Ensemble:
@@ -50,9 +51,12 @@ def fit_ensemble(
         targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
         scoring_rule: the training criterion.
-        perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
+        perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.1)` for one that
+            needs no targets; none by default.
         n_members: how many networks.
         sample_weight: one number ≥ 0 per row.
+        unlabelled: inputs of more rows, without targets, for `VirtualAdversarial`; each step takes as many of them as rows
+            with targets.
         random_state: the seed of everything; the same seed gives the same ensemble.
         settings: any setting of `Recipe`: `max_epochs`, `batch_size`, `learning_rate`, `early_stopping`, …
 
@@ -65,7 +69,10 @@ def fit_ensemble(
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
     rows = _rows(inputs, targets, sample_weight, recipe)
-    task = _Task(build_network, rows, _algorithm(rows, head, scoring_rule, perturbation), recipe)
+    algorithm = _algorithm(rows, head, scoring_rule, perturbation)
+    if unlabelled is not None:
+        algorithm = replace(algorithm, unlabelled=_unlabelled(unlabelled, rows, algorithm))
+    task = _Task(build_network, rows, algorithm, recipe)
     runs = plan_runs(task.used(), run_seeds(random_state, n_members), recipe, task.classes())
     return task.ensembles(runs, n_members)[0]
 
@@ -221,6 +228,18 @@ def _algorithm(
     if head is None:
         head = Categorical() if integers else Normal()
     return Algorithm(Criterion(head, scoring_rule), perturbation)
+
+
+def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
+    """Rows without targets; the target of a labelled row stands for theirs, and is never used."""
+    if algorithm.needs_target:
+        raise ValueError(f"`unlabelled` must be None with `perturbation={algorithm.perturbation!r}`, which needs targets, "
+                         "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
+    x = _tensor("unlabelled", inputs)
+    example, target, _ = rows.read(np.arange(1))
+    shape = f"of shape [row, {', '.join(map(str, example.shape[1:]))}] with at least one row, like `inputs`"
+    require(x.shape[1:] == example.shape[1:] and len(x) > 0, "unlabelled", shape, list(x.shape))
+    return InMemory(x if x.is_floating_point() else x.double(), target.expand(len(x), *target.shape[1:]))
 
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:

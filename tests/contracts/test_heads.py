@@ -17,7 +17,7 @@ from deep_ensembles.distributions import rescaled
 from deep_ensembles.heads import Head, Normal, Point
 
 every_head = pytest.mark.parametrize("kind", found(heads))
-every_continuous_head = pytest.mark.parametrize("kind", [each for each in found(heads) if not each.values[0].discrete])
+every_continuous_head = pytest.mark.parametrize("kind", [each for each in found(heads) if each.values[0].kind == "numbers"])
 extremes = st.lists(st.floats(-(2.0**50), 2.0**50, width=32), min_size=6, max_size=6)
 quick = settings(deadline=None, derandomize=True, max_examples=60)
 
@@ -38,8 +38,8 @@ def test_is_a_head_and_a_value(kind):
 @every_head
 def test_total_probability_is_one(kind):
     head = kind()
-    distribution = head(raw_for(head, 3 if head.discrete else 1))
-    if head.discrete:
+    distribution = head(raw_for(head, 3 if head.kind == "classes" else 1))
+    if head.kind == "classes":
         totals = distribution.probs.sum(-1).tolist()
     elif bool((distribution.variance == 0).all()):  # all mass on one value
         below = torch.nextafter(distribution.mean, torch.tensor(-math.inf, dtype=torch.float64))
@@ -67,12 +67,12 @@ def _integral(head: Head, raw: Tensor) -> float:
 @given(raw=extremes, target=st.floats(-100, 100, width=32))
 def test_log_density_and_gradient_are_finite(kind, raw, target):
     head = kind()
-    leaf = torch.tensor([raw[: head.raw_size(3 if head.discrete else 1)]], requires_grad=True)
+    leaf = torch.tensor([raw[: head.raw_size(3 if head.kind == "classes" else 1)]], requires_grad=True)
     distribution = head(leaf)
     if isinstance(head, Point):  # no density: its value is what must be finite
         value = distribution.mean
     else:
-        value = distribution.log_prob(torch.tensor([0]) if head.discrete else torch.tensor([target]))
+        value = distribution.log_prob(torch.tensor([0]) if head.kind == "classes" else torch.tensor([target]))
     (gradient,) = torch.autograd.grad(value.sum(), leaf)
     assert value.isfinite().all()
     assert gradient.isfinite().all()
@@ -96,7 +96,7 @@ def test_raw_size_fits_the_call(kind, n_targets, batch):
     head = kind()
     distribution = head(torch.zeros(*batch, head.raw_size(n_targets)))
     assert distribution.batch_shape == batch
-    if head.discrete:
+    if head.kind == "classes":
         assert distribution.event_shape == ()
         assert distribution.probs.shape == (*batch, n_targets)
     else:
@@ -123,7 +123,7 @@ def test_rescaled_changes_units(kind, n_targets):
     distribution = head(raw_for(head, n_targets))
     shift, scale = torch.full((n_targets,), 1e3, dtype=torch.float64), torch.arange(2.0, 2.0 + n_targets).double()
     shift, scale = (each.squeeze() for each in (shift, scale))
-    if head.discrete:
+    if head.kind == "classes":
         with pytest.raises(TypeError, match="standardize_targets=False"):
             rescaled(distribution, shift, scale)
         return

@@ -146,7 +146,7 @@ def test_adversarial_training_minimises_both_losses() -> None:
 
 
 def test_a_perturbation_of_the_users_own_may_differentiate_the_loss() -> None:
-    def two_steps(loss, inputs, scale, generator):  # type: ignore[no-untyped-def]
+    def two_steps(loss, predict, inputs, scale, generator):  # type: ignore[no-untyped-def]
         for _ in range(2):
             leaf = inputs.detach().requires_grad_()
             with torch.enable_grad():

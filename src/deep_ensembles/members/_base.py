@@ -105,6 +105,10 @@ class Members(ABC):
         """The tensors that `backward` writes into."""
         return list(self._gradients.values())
 
+    def buffer_views(self) -> list[Tensor]:
+        """The tensors that a training pass may change: running statistics, beside what never changes."""
+        return list(self._buffers.values())
+
     def window(self, start: int, stop: int) -> Members:
         """Members start … stop-1 as views: training the window trains these members."""
         if (start, stop) == (0, len(self)):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from deep_ensembles._random import bernoulli, torch_generators
+from deep_ensembles._random import drawn, torch_generators
 from deep_ensembles.members._base import Members, hooks
 
 _aten = torch.ops.aten
@@ -223,7 +223,9 @@ class _Dropout(_Layer):
             self.kept = None
             return x
         # The same two operations as torch's own dropout, so that the same seed gives the same bits.
-        self.kept = bernoulli(x, 1 - self.rate, generators).div_(1 - self.rate) if self.rate < 1 else torch.zeros_like(x)
+        self.kept = (
+            drawn("bernoulli_", x, generators, 1 - self.rate).div_(1 - self.rate) if self.rate < 1 else torch.zeros_like(x)
+        )
         return x * self.kept
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deep_ensembles._checks import check_number
 from deep_ensembles._random import Generators
-from deep_ensembles.perturbations._base import Loss, input_gradient
+from deep_ensembles.perturbations._base import Loss, Predict, input_gradient
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class FastGradientSign:
     Example:
         >>> import torch
         >>> x, scale = torch.tensor([[[1.0, 1.0]]]), torch.tensor([10.0, 200.0])
-        >>> FastGradientSign(0.01)(lambda x: (x[..., 0] - x[..., 1]), x, scale, None)
+        >>> FastGradientSign(0.01)(lambda x: x[..., 0] - x[..., 1], None, x, scale, None)
         tensor([[[ 1.1000, -1.0000]]])
     """
 
@@ -34,5 +34,7 @@ class FastGradientSign:
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
 
-    def __call__(self, loss: Loss, inputs: Tensor, scale: Tensor, generator: Generators = None, /) -> Tensor:
+    def __call__(
+        self, loss: Loss, predict: Predict | None, inputs: Tensor, scale: Tensor, generator: Generators = None, /
+    ) -> Tensor:
         return inputs.detach().addcmul(input_gradient(loss, inputs).sign(), scale, value=self.epsilon)

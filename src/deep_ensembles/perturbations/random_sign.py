@@ -7,7 +7,7 @@ from torch import Tensor
 
 from deep_ensembles._checks import check_number
 from deep_ensembles._random import Generators, random_signs
-from deep_ensembles.perturbations._base import Loss
+from deep_ensembles.perturbations._base import Loss, Predict
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class RandomSign:
     Example:
         >>> import torch
         >>> x, scale = torch.zeros(1, 1, 4), torch.tensor([10.0, 10.0, 10.0, 0.0])
-        >>> RandomSign(0.1)(None, x, scale, torch.Generator().manual_seed(0)).abs()
+        >>> RandomSign(0.1)(None, None, x, scale, torch.Generator().manual_seed(0)).abs()
         tensor([[[1., 1., 1., 0.]]])
     """
 
@@ -34,6 +34,8 @@ class RandomSign:
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
 
-    def __call__(self, loss: Loss | None, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
+    def __call__(
+        self, loss: Loss | None, predict: Predict | None, inputs: Tensor, scale: Tensor, generator: Generators, /
+    ) -> Tensor:
         inputs = inputs.detach()
         return inputs.addcmul(random_signs(inputs, generator), scale, value=self.epsilon)

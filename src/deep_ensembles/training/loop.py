@@ -92,6 +92,7 @@ class _Session:
         self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
+        self._passes: dict[tuple[int, int], np.ndarray] = {}
         self._activate(list(range(len(self.runs))), Stack(prepared.members))
 
     def _activate(self, active: list[int], stack: Stack) -> None:
@@ -136,6 +137,29 @@ class _Session:
             self._orders[r] = number, stream(run.seed, Purpose.ORDER, number).permuted(rows, axis=1)
         return self._orders[r][1][within]
 
+    def _unlabelled_order(self, r: int, n_unlabelled: int) -> np.ndarray:
+        """Rows without targets for a run's current epoch, as many as it has rows; none comes again before all have come."""
+        n = len(self.runs[r].rows)
+        repeats = math.ceil(n / n_unlabelled)
+        number, first = divmod(int(self.state.epoch[r]) * n, repeats * n_unlabelled)
+        for part in (number, number + 1):
+            if (r, part) not in self._passes:
+                rows = np.broadcast_to(np.arange(n_unlabelled), (repeats, n_unlabelled))
+                self._passes[r, part] = stream(self.runs[r].seed, Purpose.UNLABELLED, part).permuted(rows, axis=1).ravel()
+        self._passes.pop((r, number - 1), None)
+        return np.concatenate([self._passes[r, number], self._passes[r, number + 1]])[first : first + n]
+
+    def _unlabelled(self, segment: Segment, first_row: int, parts: list[list[int]]) -> Iterator[Sequence[Tensor | None]]:
+        """Inputs without targets for the steps of each block, None where there are none."""
+        loader, rows = self.prepared.unlabelled, self.algorithm.unlabelled
+        if loader is None or rows is None:
+            yield from ([None] * len(part) for part in parts)
+            return
+        runs = self.active[segment.start : segment.stop]
+        index = np.stack([self._unlabelled_order(r, len(rows))[segment.rows][first_row:] for r in runs])
+        for block in loader.blocks(index, runs, parts):
+            yield block.inputs.split(block.sizes, 1)
+
     def _train_segment(self, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int) -> None:
         """Train runs on the rows `index[run, row]`, block by block; the first `skip` blocks are done."""
         recipe, runs = self.recipe, self.active[segment.start : segment.stop]
@@ -147,10 +171,11 @@ class _Session:
         scale = self._perturbation_scale(runs)
         seeds = self._noise_seeds(runs, window)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
-        for block in self.prepared.loader.blocks(index[:, first_row:], runs, parts[skip:], draws):
+        blocks = self.prepared.loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
+        for block, unlabelled in zip(blocks, self._unlabelled(segment, first_row, parts[skip:]), strict=True):
             raws = []
-            for inputs, targets, coefficient in self._batches(block):
-                raws.append(self.algorithm.gradient(window, inputs, targets, coefficient, scale, seeds(step)))
+            for batch, others in zip(self._batches(block), unlabelled, strict=True):
+                raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), others))
                 update(step)
                 step += 1
             self._record(block, torch.cat(raws, dim=1), segment)

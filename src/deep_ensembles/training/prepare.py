@@ -32,11 +32,13 @@ class Prepared:
         members: one untrained network per run.
         loader: standardised rows, on the device.
         standardization: that of each run.
+        unlabelled: rows without targets, standardised alike.
     """
 
     members: Members
     loader: BatchLoader
     standardization: Standardization
+    unlabelled: BatchLoader | None = None
 
 
 def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
@@ -57,16 +59,18 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
         distinct = Standardization.stack([known.standardization for known in statistics])
     _, targets, _ = rows.read(runs[0].rows[:4])
     _check_loss(raw, distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device), algorithm.criterion)
+    like, unlabelled = members.parameters.flat, algorithm.unlabelled
     return Prepared(
         members=members,
-        loader=batch_loader(rows, statistics, groups, members.parameters.flat),
+        loader=batch_loader(rows, statistics, groups, like),
         standardization=distinct.select(groups),
+        unlabelled=None if unlabelled is None else batch_loader(unlabelled, statistics, groups, like),
     )
 
 
 def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:
     """What must be the same for a checkpoint to fit: data, runs, initial weights, settings."""
-    digest = hashlib.sha256(rows.digest())
+    digest = hashlib.sha256(rows.digest() + (b"" if algorithm.unlabelled is None else algorithm.unlabelled.digest()))
     for run in runs:
         digest.update(_row_key(run.rows) + _row_key(run.validation))
         digest.update(repr((run.seed, run.learning_rate, run.weight_decay, run.perturbation_factor)).encode())

@@ -22,7 +22,8 @@ class Recipe:
         max_epochs, batch_size, learning_rate: as usual. The last batch of an epoch may be smaller.
         schedule: `Constant()` or `Cosine(warmup)`.
         optimizer: `Adam()` or `AdamW()`.
-        weight_decay: with Adam, the precision of a Gaussian prior on the weights divided by the number of rows.
+        weight_decay: λ of λ/2 · ‖θ‖², added to the mean loss (`Adam`): a prior N(0, τ²) on every parameter, biases too, for
+            λ = 1/(N τ²) with N rows, in the units that the network sees; so that training ends at the most probable weights.
         clip_norm: the greatest gradient norm of a run; longer gradients are shortened to it.
         early_stopping: hold out rows per member and keep each member's best epoch on them.
         validation_fraction: the share of rows each member holds out for that, its own choice of rows.

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
+from torch.distributions import Distribution
 
-from deep_ensembles._random import torch_generators
+from deep_ensembles._random import Generators, torch_generators
 from deep_ensembles.members import Members
-from deep_ensembles.perturbations import Perturbation
+from deep_ensembles.perturbations import Divergence, Perturbation
+from deep_ensembles.training.data import Rows
 from deep_ensembles.training.loss import Criterion
 
 
@@ -20,20 +22,27 @@ class Algorithm:
     Arguments:
         criterion: the loss ℓ per sample.
         perturbation: how x′ is found; none for plain training on ℓ(x).
+        unlabelled: more rows for a perturbation that needs no targets; theirs mean nothing.
     """
 
     criterion: Criterion
     perturbation: Perturbation | None
+    unlabelled: Rows | None = None
 
     @property
     def uses_randomness(self) -> bool:
         """Whether the perturbation draws random numbers."""
         return self.perturbation is not None and getattr(self.perturbation, "uses_randomness", True)
 
+    @property
+    def needs_target(self) -> bool:
+        """Whether x′ costs ℓ(x′, y), and not the divergence of its prediction from that for x."""
+        return getattr(self.perturbation, "needs_target", True)
+
     def uses_autograd(self, members: Members) -> bool:
         """Whether anything in a step differentiates automatically; a user's own perturbation may."""
         perturbs = self.perturbation is not None and getattr(self.perturbation, "uses_autograd", True)
-        return members.uses_autograd or self.criterion.uses_autograd or perturbs
+        return members.uses_autograd or self.criterion.uses_autograd or perturbs or not self.needs_target
 
     def gradient(
         self,
@@ -43,6 +52,7 @@ class Algorithm:
         coefficient: Tensor | float,
         scale: Tensor | None,
         seeds: Sequence[Sequence[int]],
+        unlabelled: Tensor | None = None,
     ) -> Tensor:
         """Put the gradient into the members' buffer; returns the raw output for x.
 
@@ -50,6 +60,7 @@ class Algorithm:
             coefficient: what each sample's loss counts for, a number or `[run, batch]`.
             scale: the range of each input dimension by run, for the perturbation.
             seeds: three per run: dropout for x, dropout for x′, the perturbation.
+            unlabelled: as many inputs without targets.
         """
         units = members.training_units()
         if len(units) > 1:
@@ -61,66 +72,146 @@ class Algorithm:
                     coefficient if isinstance(coefficient, float) else coefficient[m : m + 1],
                     None if scale is None else scale[m : m + 1],
                     [purpose[m : m + 1] for purpose in seeds],
+                    None if unlabelled is None else unlabelled[m : m + 1],
                 )
                 for m, member in enumerate(units)
             ])  # fmt: skip
-        loss = _Loss(self.criterion, members, targets, coefficient, seeds[0])
+        loss = _Loss(self.criterion, _Network(members, seeds[0]), targets, coefficient)
         perturb = self.perturbation
-        raw = loss.backward(inputs, input_gradient=perturb is not None and getattr(perturb, "uses_gradient", True))
-        if perturb is not None and scale is not None:
-            generators = torch_generators(seeds[2], inputs.device) if self.uses_randomness else None
-            nearby = perturb(loss, inputs, scale, generators)
-            if nearby.shape != inputs.shape:
-                raise ValueError(f"`perturbation` must keep the shape {list(inputs.shape)}, got {list(nearby.shape)}")
-            again = _Loss(self.criterion, members, targets, coefficient, seeds[1])
-            again.backward(nearby.detach(), accumulate=True)
+        reused = perturb is not None and self.needs_target and getattr(perturb, "uses_gradient", True)
+        raw = loss.backward(inputs, input_gradient=reused)
+        if perturb is None or scale is None:
+            return raw
+        generators = torch_generators(seeds[2], inputs.device) if self.uses_randomness else None
+        if self.needs_target:
+            nearby = self._nearby(loss, inputs, raw, scale, generators)
+            loss = _Loss(self.criterion, _Network(members, seeds[1]), targets, coefficient)
+            loss.backward(nearby, accumulate=True)
+        else:
+            self._smooth(loss, inputs, raw, scale, generators, unlabelled)
         return raw
 
+    def _nearby(self, loss: "_Loss", inputs: Tensor, raw: Tensor, scale: Tensor, generators: Generators) -> Tensor:
+        """x′ for x with this raw output; gradients and running statistics stay as they are."""
+        assert self.perturbation is not None
 
-class _Loss:
-    """The loss of each sample as a function of the inputs, for perturbations; keeps the last gradient."""
+        def predict(x: Tensor) -> Distribution:
+            return self.criterion.head(raw if x is inputs and not x.requires_grad else loss.network(x))
 
-    def __init__(
-        self, criterion: Criterion, members: Members, targets: Tensor, coefficient: Tensor | float, seeds: Sequence[int]
+        nearby = self.perturbation(loss, predict, inputs, scale, generators)
+        loss.network.restore()
+        if nearby.shape != inputs.shape:
+            raise ValueError(f"`perturbation` must keep the shape {list(inputs.shape)}, got {list(nearby.shape)}")
+        return nearby.detach()
+
+    def _smooth(
+        self,
+        loss: "_Loss",
+        inputs: Tensor,
+        raw: Tensor,
+        scale: Tensor,
+        generators: Generators,
+        unlabelled: Tensor | None,
     ) -> None:
-        self.criterion, self.members, self.targets, self.seeds = criterion, members, targets, seeds
-        self.coefficient = coefficient
-        self.last: tuple[Tensor, Tensor | None] | None = None
+        """Add the gradient of the divergence between the predictions for x, held fixed, and x′: the mean over all rows.
 
-    def backward(self, inputs: Tensor, input_gradient: bool = False, accumulate: bool = False) -> Tensor:
-        """Put the gradient of the weighted loss into the members' buffer; returns the raw output."""
-        raw = self.members.forward(inputs, self.seeds, input_gradient)
-        gradient, factor = self.criterion.raw_gradient(raw, self.targets), self.coefficient
-        gradient.mul_(factor if isinstance(factor, float) else factor.reshape(*factor.shape, *[1] * (raw.dim() - 2)))
-        self.last = inputs, self.members.backward(gradient, accumulate)
-        return raw
+        Dropout is the same for both, or the divergence would be that of two networks.
+        """
+        network, coefficient = loss.network, loss.coefficient
+        if unlabelled is not None:
+            n = inputs.shape[1]
+            inputs = torch.cat([inputs, unlabelled], 1)
+            raw = network.members.forward(inputs, network.seeds)
+            coefficient = _halved(coefficient, unlabelled.new_full((len(inputs), n), 1 / n))
+        divergence, weight = Divergence(self.criterion.head(raw), generators), getattr(self.perturbation, "weight", 1.0)
+        smoothness = Criterion(self.criterion.head, lambda distribution, _: weight * divergence(distribution))
+        smooth = _Loss(smoothness, network, loss.targets, coefficient)
+        smooth.backward(self._nearby(smooth, inputs, raw, scale, generators), accumulate=True)
 
-    def gradient(self, inputs: Tensor) -> Tensor:
-        """The gradient with respect to the inputs; free for the inputs of the training step itself."""
-        if self.last is None or self.last[0] is not inputs or self.last[1] is None:
-            saved = [gradient.clone() for gradient in self.members.gradient_views()]
-            self.backward(inputs.detach(), input_gradient=True)
-            for gradient, before in zip(self.members.gradient_views(), saved, strict=True):
-                gradient.copy_(before)
-        assert self.last is not None
-        assert self.last[1] is not None
-        return self.last[1]
+
+def _halved(coefficient: Tensor | float, of_unlabelled: Tensor) -> Tensor | float:
+    """What samples count for when as many without targets are added."""
+    return coefficient / 2 if isinstance(coefficient, float) else torch.cat([coefficient, of_unlabelled], 1) / 2
+
+
+class _Network:
+    """Members in training, as a function of inputs that can be differentiated once; for perturbations.
+
+    What their passes change besides is kept, and put back by `restore`.
+    """
+
+    def __init__(self, members: Members, seeds: Sequence[int]) -> None:
+        self.members, self.seeds = members, seeds
+        self._saved: list[tuple[Tensor, Tensor]] = []
+        self._last: Tensor | None = None
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Losses `[run, batch]`, differentiable once with respect to the inputs."""
-        losses: Tensor = _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
-        return losses
+        """Raw outputs `[run, batch, raw]`."""
+        raw: Tensor = _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
+        return raw
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """A pass that `backward` may follow."""
+        if not self._saved:
+            views = (*self.members.gradient_views(), *self.members.buffer_views())
+            self._saved = [(tensor, tensor.clone()) for tensor in views]
+        self._last = inputs
+        return self.members.forward(inputs, self.seeds, input_gradient=True)
+
+    def backward(self, inputs: Tensor, raw_gradient: Tensor) -> Tensor:
+        """The gradient with respect to the inputs."""
+        if self._last is not inputs:
+            self.forward(inputs)
+        self._last = None  # members forget a pass once it is differentiated
+        gradient = self.members.backward(raw_gradient)
+        assert gradient is not None
+        return gradient
+
+    def restore(self) -> None:
+        """Put back the parameters' gradients and the running statistics."""
+        for tensor, before in self._saved:
+            tensor.copy_(before)
+        self._saved = []
 
 
 class _Differentiable(torch.autograd.Function):
-    """A loss whose gradient is the members' own backward pass."""
+    """A forward pass whose gradient is the members' own backward pass."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, inputs: Tensor, loss: _Loss) -> Tensor:
-        ctx.save_for_backward(loss.gradient(inputs))
-        return loss.criterion.losses(loss.members.forward(inputs.detach(), loss.seeds), loss.targets)
+    def forward(ctx: FunctionCtx, inputs: Tensor, network: _Network) -> Tensor:
+        ctx.inputs, ctx.network = inputs.detach(), network  # type: ignore[attr-defined]
+        return network.forward(ctx.inputs)  # type: ignore[attr-defined]
 
     @staticmethod
-    def backward(ctx: FunctionCtx, up: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return gradient * up.reshape(*up.shape, *[1] * (gradient.dim() - 2)), None
+    def backward(ctx: FunctionCtx, raw_gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.network.backward(ctx.inputs, raw_gradient), None  # type: ignore[attr-defined]
+
+
+class _Loss:
+    """The loss of each sample as a function of the inputs; keeps the gradient of the training step itself."""
+
+    def __init__(self, criterion: Criterion, network: _Network, targets: Tensor, coefficient: Tensor | float) -> None:
+        self.criterion, self.network, self.targets, self.coefficient = criterion, network, targets, coefficient
+        self._last: tuple[Tensor, Tensor | None] | None = None
+
+    def backward(self, inputs: Tensor, input_gradient: bool = False, accumulate: bool = False) -> Tensor:
+        """Put the gradient of the weighted loss into the members' buffer; returns the raw output."""
+        members = self.network.members
+        raw = members.forward(inputs, self.network.seeds, input_gradient)
+        self._last = inputs, members.backward(self._raw_gradient(raw), accumulate)
+        return raw
+
+    def _raw_gradient(self, raw: Tensor) -> Tensor:
+        gradient, factor = self.criterion.raw_gradient(raw, self.targets), self.coefficient
+        return gradient.mul_(factor if isinstance(factor, float) else factor.reshape(*factor.shape, *[1] * (raw.dim() - 2)))
+
+    def gradient(self, inputs: Tensor) -> Tensor:
+        """The gradient with respect to the inputs; free for the inputs of the training step itself."""
+        if self._last is not None and self._last[0] is inputs and self._last[1] is not None:
+            return self._last[1]
+        inputs = inputs.detach()
+        return self.network.backward(inputs, self._raw_gradient(self.network.forward(inputs)))
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Losses `[run, batch]`, differentiable once with respect to the inputs."""
+        return self.criterion.losses(self.network(inputs), self.targets)
