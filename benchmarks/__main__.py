@@ -15,6 +15,7 @@ from benchmarks.one_scikit_learn_mlp import one_scikit_learn_mlp
 from benchmarks.prediction_memory import prediction_memory
 from benchmarks.small_ensemble import small_ensemble, small_ensemble_adversarial
 from benchmarks.starting import command_start, import_cost
+from benchmarks.student_t_step import student_t_step
 from benchmarks.tables import tables
 from benchmarks.wide_batch_norm import wide_batch_norm
 
@@ -32,6 +33,7 @@ BENCHMARKS = {
         wide_batch_norm,
         wide_adversarial,
         vgg_step,
+        student_t_step,
         one_scikit_learn_mlp,
         import_cost,
         command_start,

@@ -235,7 +235,7 @@ def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
     if algorithm.needs_target:
         raise ValueError(f"`unlabelled` must be None with `perturbation={algorithm.perturbation!r}`, which needs targets, "
                          "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
-    x = _tensor("unlabelled", inputs)
+    x = _tensor("unlabelled", inputs) if rows.parts is None else rows.parts.pack(inputs)
     example, target, _ = rows.read(np.arange(1))
     shape = f"of shape [row, {', '.join(map(str, example.shape[1:]))}] with at least one row, like `inputs`"
     require(x.shape[1:] == example.shape[1:] and len(x) > 0, "unlabelled", shape, list(x.shape))

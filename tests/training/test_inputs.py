@@ -188,8 +188,8 @@ def test_a_tuple_of_rows_is_one_tensor_where_the_network_takes_one() -> None:
 def test_perturbations_leave_whole_numbers_alone(perturbation: Any) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
 
-    def recorded(loss: Any, inputs: Tensor, scale: Tensor, generator: Any) -> Tensor:
-        moved = perturbation(loss, inputs, scale, generator)
+    def recorded(loss: Any, predict: Any, inputs: Tensor, scale: Tensor, generator: Any) -> Tensor:
+        moved = perturbation(loss, predict, inputs, scale, generator)
         seen.append((inputs.clone(), moved.clone()))
         return moved
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deep_ensembles.heads import Categorical, Normal, Point
+from deep_ensembles.heads import Categorical, Normal, Point, StudentT
 from deep_ensembles.scoring import beta_nll, brier, crps, log_score, squared_error
 from deep_ensembles.training.loss import _DERIVATIVES, Criterion
 
@@ -46,8 +46,12 @@ def test_written_out_derivatives_equal_automatic_ones(head, rule, n_targets, see
     torch.testing.assert_close(criterion.raw_gradient(raw, target), automatic(criterion, raw, target), rtol=1e-9, atol=1e-9)
 
 
-def test_the_normal_derivative_knows_the_floor():
-    criterion = Criterion(Normal(min_variance=0.5), log_score)
+@pytest.mark.parametrize(
+    "head",
+    [Normal(min_variance=0.5), StudentT(min_variance=0.5, min_degrees_of_freedom=0.3), StudentT(degrees_of_freedom=3.0)],
+)
+def test_derivatives_know_the_settings_of_the_head(head):
+    criterion = Criterion(head, log_score)
     raw, target = data(criterion.head, 1)
     torch.testing.assert_close(criterion.raw_gradient(raw, target), automatic(criterion, raw, target))
 

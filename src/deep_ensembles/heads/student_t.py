@@ -11,7 +11,7 @@ from deep_ensembles._checks import check_number
 from deep_ensembles.distributions import StudentT as Family
 from deep_ensembles.heads._base import Numbers, PointPrediction, for_targets, limited, positive, split_raw
 
-_MOST_DEGREES = 1000.0
+MOST_DEGREES = 1000.0
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,10 @@ class StudentT(Numbers):
     def __call__(self, raw: Tensor) -> Distribution:
         loc, spread, *tail = split_raw(self, raw, self.raw_size(1))
         scale = (F.softplus(spread) + self.min_variance).sqrt()
-        if tail:
-            df = positive(tail[0], self.min_degrees_of_freedom, _MOST_DEGREES)
-        else:
-            df = torch.full_like(loc, float(self.degrees_of_freedom or 0.0))
-        return for_targets(Family, df, limited(loc), scale)
+        return for_targets(Family, self.degrees(tail[0] if tail else loc), limited(loc), scale)
+
+    def degrees(self, raw: Tensor) -> Tensor:
+        """Degrees of freedom by their raw output, or as many as are fixed, shaped like it."""
+        if self.degrees_of_freedom is not None:
+            return torch.full_like(raw, self.degrees_of_freedom)
+        return positive(raw, self.min_degrees_of_freedom, MOST_DEGREES)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deep_ensembles.heads import Categorical, HeadFunction, Normal, Point
+from deep_ensembles.heads import Categorical, HeadFunction, Normal, Point, StudentT
+from deep_ensembles.heads.student_t import MOST_DEGREES
 from deep_ensembles.scoring import ScoringRule, log_score, squared_error
 
 _softplus_backward = torch.ops.aten.softplus_backward.grad_input
@@ -20,7 +21,7 @@ Derivative = Callable[[Any, Tensor, Tensor], Tensor]
 class Criterion:
     """The training loss of every sample, ℓ(head(raw), target), and its derivative with respect to the raw output.
 
-    The derivative is automatic; for the three usual pairs of head and rule it is written out: on small networks
+    The derivative is automatic; for the usual pairs of head and rule it is written out: on small networks
     automatic differentiation would be most of the cost of a step. Tests hold both to the same value.
 
     Arguments:
@@ -71,6 +72,30 @@ def _normal_log_score(head: Normal, raw: Tensor, target: Tensor) -> Tensor:
     return gradient
 
 
+def _student_t_log_score(head: StudentT, raw: Tensor, target: Tensor) -> Tensor:
+    """∂/∂µ = (ν+1)m / (νv+m²) with m = µ - y, v = σ²; ∂/∂v = ν(v-m²) / (2v(νv+m²)); and with w = m²/(νv)
+
+    ∂/∂ν = ½ [ψ(ν/2) - ψ((ν+1)/2) + 1/ν + log(1+w) - (ν+1)w / (ν(1+w))].
+    """
+    gradient = raw.clone()
+    mean, spread, *tail = gradient.chunk(head.raw_size(1), dim=-1)
+    variance = F.softplus(spread).add_(head.min_variance)
+    df = head.degrees(tail[0] if tail else mean)
+    square = mean.sub_(target.view(mean.shape)).square()
+    part = df * variance
+    whole = part + square
+    if tail:
+        share = square / whole  # w / (1 + w)
+        precise = df.double()
+        digammas = torch.digamma(precise / 2).sub_(torch.digamma(precise / 2 + 0.5)).to(raw.dtype)
+        of_df = digammas.add_(torch.log1p(square / part)).add_((1 - (df + 1) * share) / df).mul_(0.5)
+        _softplus_backward(of_df.masked_fill_(df >= MOST_DEGREES, 0.0), tail[0], 1, 20, grad_input=tail[0])
+    of_variance = (variance - square).mul_(df).div_(whole).div_(variance).mul_(0.5)
+    _softplus_backward(of_variance, spread, 1, 20, grad_input=spread)
+    mean.mul_(df + 1).div_(whole)
+    return gradient
+
+
 def _categorical_log_score(head: Categorical, raw: Tensor, target: Tensor) -> Tensor:
     """∂/∂r_k = p_k - δ_{k=y}."""
     index = target.long().unsqueeze(-1)
@@ -84,6 +109,7 @@ def _point_squared_error(head: Point, raw: Tensor, target: Tensor) -> Tensor:
 
 _DERIVATIVES: dict[tuple[type, Any], Derivative] = {
     (Normal, log_score): _normal_log_score,
+    (StudentT, log_score): _student_t_log_score,
     (Categorical, log_score): _categorical_log_score,
     (Point, squared_error): _point_squared_error,
 }
