@@ -23,6 +23,8 @@ from deep_ensembles import (
     DeepEnsembleRegressor,
     FastGradientSign,
     Mixture,
+    MultivariateNormal,
+    Ordinal,
     Point,
     brier,
     crps,
@@ -31,9 +33,14 @@ from deep_ensembles import (
 )
 
 
-@parametrize_with_checks([DeepEnsembleRegressor(), DeepEnsembleClassifier()])
+@parametrize_with_checks([
+    DeepEnsembleRegressor(),
+    DeepEnsembleRegressor(head=MultivariateNormal(), max_epochs=30),
+    DeepEnsembleClassifier(),
+    DeepEnsembleClassifier(head=Ordinal()),
+])  # fmt: skip
 def test_scikit_learn_checks(estimator, check) -> None:  # type: ignore[no-untyped-def]
-    """All of them; none is expected to fail."""
+    """All of them, those for several labels at once too; none is expected to fail."""
     check(estimator)
 
 

@@ -95,7 +95,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = True
+        tags.classifier_tags.multi_label = self.head is None or getattr(self.head, "kind", "classes") == "labels"
         tags.target_tags.multi_output = False
         return tags
 
@@ -151,13 +151,11 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         return concatenated(batch.logits for batch in self._mixtures(X)).astype(np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label, (n,); with `Ordinal()` the median; with several at once 0 or 1 each, (n, labels)."""
+        """The most probable label, (n,); with several at once 0 or 1 each, (n, labels)."""
         probabilities = self.predict_proba(X)
         if self._is_multilabel:
             return (probabilities > 0.5).astype(np.int64)
-        is_median = getattr(self.ensemble_.head, "point", "mode") == "median"
-        chosen = (probabilities[:, :-1].cumsum(1) < 0.5).sum(1) if is_median else probabilities.argmax(axis=1)
-        labels: np.ndarray = self.classes_[chosen]
+        labels: np.ndarray = self.classes_[probabilities.argmax(axis=1)]
         return labels
 
     def _target(self, y: Any) -> np.ndarray:
