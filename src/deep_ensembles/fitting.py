@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deep_ensembles import scoring
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import cross_validation_splits
@@ -17,7 +18,7 @@ from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.scoring import ScoringRule
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
 from deep_ensembles.training.inputs import check_finite, is_dataset
@@ -30,7 +31,7 @@ def fit_ensemble(
     targets: Any = None,
     *,
     head: HeadFunction | None = None,
-    scoring_rule: ScoringRule = log_score,
+    scoring_rule: ScoringRule | None = None,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
@@ -50,7 +51,7 @@ def fit_ensemble(
             them only as they are (tokens for an embedding); in a dict or tuple, only where the network refuses them.
         targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
-        scoring_rule: the training criterion.
+        scoring_rule: the training criterion; by default what the head asks for: `log_score` but for a few.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.1)` for one that
             needs no targets; none by default.
         n_members: how many networks.
@@ -107,7 +108,7 @@ def cross_validate(
     *,
     cv: Any = 5,
     head: HeadFunction | None = None,
-    scoring_rule: ScoringRule = log_score,
+    scoring_rule: ScoringRule | None = None,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
@@ -216,18 +217,18 @@ def _rows(inputs: Any, targets: Any, sample_weight: Any, recipe: Recipe) -> Rows
 
 
 def _algorithm(
-    rows: Rows, head: HeadFunction | None, scoring_rule: ScoringRule, perturbation: Perturbation | None
+    rows: Rows, head: HeadFunction | None, scoring_rule: ScoringRule | None, perturbation: Perturbation | None
 ) -> Algorithm:
     """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise."""
     for name, value in (("head", head), ("scoring_rule", scoring_rule), ("perturbation", perturbation)):
-        optional = name != "scoring_rule"
-        usable = callable(value) and not isinstance(value, type)
-        require(usable or (optional and value is None), name, "a function or an object" + " or None" * optional, value)
+        usable = value is None or (callable(value) and not isinstance(value, type))
+        require(usable, name, "a function or an object or None", value)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
     integers = not targets.is_floating_point()
     if head is None:
         head = Categorical() if integers else Normal()
-    return Algorithm(Criterion(head, scoring_rule), perturbation)
+    rule = getattr(scoring, getattr(head, "rule", "log_score")) if scoring_rule is None else scoring_rule
+    return Algorithm(Criterion(head, rule), perturbation)
 
 
 def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:

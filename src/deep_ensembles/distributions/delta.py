@@ -14,10 +14,14 @@ class Delta(Distribution):
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"loc": constraints.real}
     support = constraints.real
+    scaling = "location-scale"
 
     def __init__(self, loc: Tensor, validate_args: bool | None = None) -> None:
         self.loc = loc
         super().__init__(loc.shape, validate_args=False)
+
+    def rescaled(self, shift: Tensor, scale: Tensor) -> Delta:
+        return Delta(shift + scale * self.loc)
 
     @property
     def mean(self) -> Tensor:

@@ -27,7 +27,7 @@ from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
 from deep_ensembles.report import Report, beside_targets, evaluate, unseen_values
-from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.scoring import ScoringRule
 from deep_ensembles.settings import describe, restore
 from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Recipe, Schedule
 
@@ -63,7 +63,7 @@ class DeepEnsemble(BaseEstimator):
         dropout: float = 0.0,
         network: NetworkFactory | None = None,
         head: HeadFunction | None = None,
-        scoring_rule: ScoringRule = log_score,
+        scoring_rule: ScoringRule | None = None,
         perturbation: Perturbation | None = None,
         max_epochs: int = 100,
         batch_size: int = 100,

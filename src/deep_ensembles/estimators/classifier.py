@@ -22,7 +22,7 @@ from deep_ensembles.heads import Bernoulli, Categorical, HeadFunction
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration
-from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.scoring import ScoringRule
 from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Schedule
 
 _LONGEST_LABEL = 2**16  # bytes that a model file may ask for
@@ -67,7 +67,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         dropout: float = 0.0,
         network: NetworkFactory | None = None,
         head: HeadFunction | None = None,
-        scoring_rule: ScoringRule = log_score,
+        scoring_rule: ScoringRule | None = None,
         perturbation: Perturbation | None = None,
         class_weight: str | dict[Any, float] | None = None,
         max_epochs: int = 100,

@@ -30,7 +30,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             takes no arguments.
         head: raw output → distribution; `Normal()` by default; `StudentT()` for outliers, `LogNormal()` or `Gamma()` for
             positive numbers, `Poisson()` or `NegativeBinomial()` for counts, `MultivariateNormal()` for several targets, …
-        scoring_rule: the training criterion.
+        scoring_rule: the training criterion; by default what the head asks for: `log_score` but for a few.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
         recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to correct predictions by rows that members
             hold out (complementary folds, so that no row is lost); none by default.

@@ -31,7 +31,8 @@ class Head(Protocol):
       or "vectors" (numbers that depend on one another);
     - `scaling`: how the network sees them: "location-scale" (mean 0, deviation 1), "scale" (mean 1), or "none";
     - `support`: the values that a target may take, as one of `torch.distributions.constraints`;
-    - `point`: the point prediction: "mean", "median" or "mode".
+    - `point`: the point prediction: "mean", "median" or "mode";
+    - `rule`: the name of the scoring rule that it is trained with unless another is given: "log_score", "pinball", …
     """
 
     @property
@@ -50,6 +51,10 @@ class Head(Protocol):
     def point(self) -> PointPrediction:
         """What a point prediction is."""
 
+    @property
+    def rule(self) -> str:
+        """The name of the usual scoring rule."""
+
     def raw_size(self, n_targets: int) -> int:
         """How many raw outputs a network needs for `n_targets` numbers, labels or classes."""
 
@@ -64,6 +69,7 @@ class Numbers:
     scaling: ClassVar[Scaling] = "location-scale"
     support: ClassVar[Constraint] = constraints.real
     point: ClassVar[PointPrediction] = "mean"
+    rule: ClassVar[str] = "log_score"
 
 
 class Counts(Numbers):

@@ -1,6 +1,7 @@
 """A mean and nothing else, for networks trained on squared error."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Distribution
@@ -21,6 +22,8 @@ class Point(Numbers):
         >>> Point()(torch.tensor([[3.0]]))
         Delta(loc: tensor([3.]))
     """
+
+    rule: ClassVar = "squared_error"
 
     def raw_size(self, n_targets: int) -> int:
         return n_targets
