@@ -69,9 +69,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
-        targets = y.astype(np.float64, copy=False)
-        self._fit_members(X, targets, sample_weight, self.n_outputs_, Normal())
-        self.constant_ = _fitted_constant(self.ensemble_, targets, sample_weight)
+        self._fit_members(X, y.astype(np.float64, copy=False), sample_weight, self.n_outputs_, Normal())
+        self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
         return self
 
     def _kinds(self, default_head: Any) -> Sequence[str]:
@@ -124,7 +123,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         if getattr(self, "constant_", None) is not None:
             same = _in_units(self.ensemble_, torch.tensor(self.constant_, dtype=torch.float64))
             return indexed(marginal(same), (0, target)) if same.event_shape else indexed(same, 0)
-        if shift is None or scale is None:
+        has_mean = getattr(self.ensemble_.head, "scaling", "location-scale") == "location-scale"
+        if shift is None or scale is None or not has_mean:
             return None
         mean, deviation = (unit.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for unit in (shift, scale))
         return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
@@ -151,15 +151,16 @@ def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Dist
 
 
 def _fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
-    """The raw outputs, the same for every row, that make the training targets most probable; None for normals and points.
+    """The raw outputs, the same for every row, that make the training targets most probable.
 
-    They are what a report compares a model with: a prediction of the same family that knows no inputs.
+    None for normals, points and censored targets. They are what a report compares a model with: a prediction of the same family that knows no inputs.
     """
     raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
-    if isinstance(marginal(ensemble.head(raw[None].detach())), (torch.distributions.Normal, Delta)):
+    same = marginal(ensemble.head(raw[None].detach()))
+    if isinstance(same, (torch.distributions.Normal, Delta)) or y.dtype.names is not None:
         return None
     rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
-    targets = torch.from_numpy(y[rows])
+    targets = torch.from_numpy(y[rows].astype(np.float64))
     weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
     optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")
 

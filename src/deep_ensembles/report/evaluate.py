@@ -243,7 +243,13 @@ def beside_targets(
     start = 0
     for prediction, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
         stop = start + prediction.batch_shape[0]
-        yield Batch(prediction, targets[start:stop], single, point, which)
+        batch = Batch(prediction, targets[start:stop], single, point, which)
+        # Where only the target to look at is given, nothing is known of the others.
+        yield (
+            batch
+            if np.ndim(targets) > 1
+            else batch._replace(prediction=_select(prediction, which), single=_select(single, which))
+        )
         start = stop
 
 

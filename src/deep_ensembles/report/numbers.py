@@ -270,8 +270,11 @@ def _summary(rows: Rows, scores: list[Score], subject: Subject, coverage: float)
     constant = ""
     if error.constant is not None:
         constant = f" (always predicting the training {subject.point}: {number(error.constant)})"
+    promised = ""
+    if "promised" in rows:
+        promised = f", which promise {percent(float(rows['promised'].mean()))} as they are of whole numbers,"
     return (
         f"On {row_count(len(rows['actual']))} the model is off by {number(error.ensemble)} on average{constant}; "
-        f"its {interval} intervals held {percent(observed.ensemble)} of the rows "
+        f"its {interval} intervals{promised} held {percent(observed.ensemble)} of the rows "
         f"and are {number(width.ensemble)} wide on average."
     )
