@@ -433,6 +433,13 @@ def test_targets_that_a_family_cannot_take_are_refused():
             isotonic(mixture, truth)
 
 
+def test_rows_without_a_mean_leave_the_variance_of_others():
+    df = torch.tensor([[0.8, 1.5, 3.0]]).double()
+    rows = Recalibrated(Mixture(StudentT(df, torch.zeros(1, 3).double(), torch.ones(1, 3).double())), (0.0, 1.0), (0.0, 1.0))
+    torch.testing.assert_close(rows.variance, torch.tensor([torch.inf, torch.inf, 3.0]).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(rows[1:].mean, torch.zeros(2).double(), rtol=0, atol=1e-3)
+
+
 def test_labels_share_one_temperature():
     sure, truth = of_family("Bernoulli")[0], of_family("Bernoulli")[1]
     doubled = Mixture(Independent(Bernoulli(logits=2 * sure.components.base_dist.logits), 1), WEIGHTS)

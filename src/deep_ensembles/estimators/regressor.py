@@ -153,7 +153,8 @@ def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Dist
 def _fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
     """The raw outputs, the same for every row, that make the training targets most probable.
 
-    None for normals, points and censored targets. They are what a report compares a model with: a prediction of the same family that knows no inputs.
+    None for normals, points and censored targets. They are what a report compares a model with: a prediction of the same
+    family that knows no inputs.
     """
     raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
     same = marginal(ensemble.head(raw[None].detach()))

@@ -152,17 +152,13 @@ class Recalibrated(Distribution):
     @property
     def mean(self) -> Tensor:
         """Mean."""
+        _ = self.mixture.mean  # says so where there is none
         return self._moments[0]
 
     @property
     def variance(self) -> Tensor:
         """Variance; infinite where the mixture's is."""
-        endless = self.mixture.variance.isinf()
-        return (
-            torch.full_like(endless, torch.inf, dtype=self.mixture.weights.dtype)
-            if bool(endless.all())
-            else self._moments[1]
-        )
+        return self._moments[1]
 
     @property
     def aleatoric(self) -> Tensor:
@@ -205,8 +201,8 @@ class Recalibrated(Distribution):
 
     @functools.cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
-        centre = self.mixture.mean
-        if isinstance(self.mixture.components, Normal) and len(self.before) <= _FEW_LEVELS and centre.dim() == 1:
+        if isinstance(self.mixture.components, Normal) and len(self.before) <= _FEW_LEVELS and len(self.batch_shape) == 1:
+            centre = self.mixture.mean
             first, second = mapped_moments(self.mixture, self.before, self.after)
             return centre + first, second - first.square()
         mean, variance = self._by_rows(_sums if self.kind == "counts" else _by_pieces)[:2]
@@ -272,16 +268,19 @@ def _entropies(rows: Recalibrated) -> Tensor:
 
 def _sums(rows: Recalibrated) -> Tensor:
     """Mean, variance and entropy of counts, `[3, row]`; where they are many, those beyond the first in even blocks."""
-    ends = rows.mixture.icdf(_levels(rows.mixture).unsqueeze(-1))
-    first, last = ends[0], ends[-1]
+    mixture, levels = rows.mixture, _levels(rows.mixture)
+    first, last = (mixture.icdf(level) for level in (levels[0], levels[-1]))
     n_counts = min(_MOST_COUNTS, int((last - first).max()) + 1)
     points = first + torch.arange(n_counts, device=first.device).to(first).unsqueeze(-1)
+    below = mixture.log_prob(points).exp().cumsum(0) + mixture.cdf(first - 1)
     if bool((last > points[-1]).any()):
         shares = torch.linspace(0, 1, _MOST_COUNTS // 4, device=first.device).to(first).unsqueeze(-1)[1:]
-        beyond = [points[-1] + (last - points[-1]).clamp_min(0) * shares, ends.maximum(points[-1])]
-        points = torch.cat([points, torch.cat(beyond).floor().sort(0).values])
-    lower, upper = rows.tails(torch.cat([first[None] - 1, points]))
-    mass = torch.where(lower[1:] < 0.5, lower.diff(dim=0), -upper.diff(dim=0))
+        reach = (last - points[-1]).clamp_min(0)
+        far = torch.cat([points[-1] + reach * shares, mixture.icdf(levels.unsqueeze(-1)).maximum(points[-1])])
+        far = far.floor().sort(0).values
+        points, below = torch.cat([points, far]), torch.cat([below, mixture.cdf(far)])
+    changed = rows._changed(below.clamp_max(1.0))
+    mass = torch.cat([changed[:1], changed.diff(dim=0).clamp_min(0)])
     widths = torch.cat([torch.ones_like(points[:1]), points.diff(dim=0)]).clamp_min(1)
     middles = points - (widths - 1) / 2
     mean = (mass * middles).sum(0)

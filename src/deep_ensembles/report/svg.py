@@ -141,7 +141,7 @@ def _powers(low: float, high: float) -> Places:
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     every = max(1, math.ceil((last - first) / 8))
-    factors = (1, 2, 5) if last - first <= 3 else (1,)
+    factors = (1, 2, 5) if high <= 1e3 * low else (1,)
     values = [float(f"{factor}e{power}") for power in range(first, last + 1, every) for factor in factors]
     return [(value, tick_text(value, value)) for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
