@@ -13,9 +13,12 @@ import pytest
 import torch
 
 from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, heads, load
+from deep_ensembles.distributions import LogNormal, Poisson
+from deep_ensembles.distributions import StudentT as StudentTFamily
 from deep_ensembles.heads import GaussianMixture, LogitNormal, MultivariateNormal, Normal, Quantiles, StudentT
+from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import choose
-from deep_ensembles.report import Report
+from deep_ensembles.report import Batch, Report, evaluate
 from deep_ensembles.scoring import log_score, squared_error
 
 N_ROWS = 160
@@ -206,3 +209,41 @@ def test_recalibrated_models(name: str) -> None:
         page_of(model.recalibrate(x, y, choose).report(x, y))
     finally:
         model.ensemble_ = before
+
+
+def true_counts(n_rows: int = 4000) -> tuple[Mixture, np.ndarray]:
+    rate = np.random.default_rng(0).gamma(1.0, 2.0, n_rows)
+    return Mixture(Poisson(torch.from_numpy(rate)[None])), np.random.default_rng(2).poisson(rate)
+
+
+def test_the_truth_about_counts_is_called_honest() -> None:
+    """F(y) of a count is never even and its intervals hold more than their level; neither is a fault."""
+    evaluation = evaluate(true_counts())
+    assert evaluation.score("Calibration error").ensemble < 0.02
+    assert max(evaluation.curves["levels"]["share"]) < 0.12
+    assert evaluation.score("90\u202f% coverage").ensemble > 0.93
+    assert "as promised" in evaluation.verdicts["calibration"]
+    prediction, target = true_counts()
+    narrow = evaluate((Mixture(Poisson(prediction.mean[None] / 3)), target))
+    assert narrow.verdicts["calibration"].endswith("too narrow.")
+
+
+def test_likelihoods_of_other_kinds_are_not_compared() -> None:
+    prediction, target = true_counts(200)
+    normal = torch.distributions.Normal(torch.tensor(2.0), torch.tensor(2.0))
+    evaluation = evaluate((prediction, target), constant=normal)
+    assert evaluation.score("NLL").constant is None
+    assert evaluation.score("CRPS").constant is not None
+    assert evaluation.verdicts["constant"].startswith("Its CRPS is")
+    same = evaluate((prediction, target), constant=Poisson(torch.tensor(2.0)))
+    assert same.score("NLL").constant is not None
+    assert "Poisson, fitted to the training targets" in Report(same).html
+
+
+def test_a_batch_says_which_target_and_which_point() -> None:
+    mixture = Mixture(LogNormal(torch.zeros(2, 5), torch.ones(2, 5)))
+    target = np.full(5, 1.5)
+    assert evaluate(Batch(mixture, target)).score("MAE").ensemble == pytest.approx(np.exp(0.5) - 1.5, rel=1e-5)
+    assert evaluate(Batch(mixture, target, point="median")).score("MAE").ensemble == pytest.approx(0.5, rel=1e-5)
+    heavy = Mixture(StudentTFamily(torch.full((2, 5), 0.9), torch.zeros(2, 5), torch.ones(2, 5)))
+    assert "predicted median" in evaluate(Batch(heavy, target, point="mean")).score("MAE").meaning
