@@ -186,7 +186,12 @@ class Mixture(Distribution):
     @property
     def variance(self) -> Tensor:
         """Variance of the mixture, σ*² of the paper: within the members plus between them; infinite where it is."""
-        return self._variance_within() + self._variance_of_means()
+        within, event = self._variance_within(), len(self.event_shape)
+        if not bool((endless := within.isinf()).any()):
+            return within + self._variance_of_means()
+        # Where the variance is infinite there may be no mean.
+        means = torch.where(endless, 0.0, self._ordered("variance").mean)
+        return within + self._average((means - self._average(means, event)).square(), event)
 
     @property
     def aleatoric(self) -> Tensor:

@@ -12,14 +12,27 @@ import pytest
 import torch
 from _found import found, is_exported
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MultivariateNormal, Normal
 
 from deep_ensembles import recalibration
 from deep_ensembles._random import seeded
-from deep_ensembles.distributions import Delta
+from deep_ensembles.distributions import (
+    Delta,
+    Gamma,
+    Interpolated,
+    Laplace,
+    LogitNormal,
+    LogNormal,
+    NegativeBinomial,
+    NormalMixture,
+    Ordered,
+    Poisson,
+    StudentT,
+    ZeroInflated,
+)  # fmt: skip
 from deep_ensembles.metrics import negative_log_likelihood
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.recalibration import Recalibrated, conformal, temperature, variance_scaling
+from deep_ensembles.recalibration import Recalibrated, choose, conformal, isotonic, temperature, variance_scaling
 from deep_ensembles.settings import describe, restore
 
 N_ROWS, N_MEMBERS = 2000, 3
@@ -250,3 +263,205 @@ def test_points_are_refused(fit):
     points: Distribution = Mixture(Delta(free(5)))
     with pytest.raises(TypeError, match=f"^`{fit.__name__}` needs"):
         fit(points, torch.zeros(5))
+
+
+def spread(n_rows: int, *shape: int) -> Tensor:
+    return (0.3 * free(n_rows, *shape, seed=5)).exp()
+
+
+def student_t(df: float) -> Callable[[int], Distribution]:
+    return lambda n: StudentT(torch.full((N_MEMBERS, n), df).double(), free(n), spread(n))
+
+
+def zero_to_one(n: int) -> tuple[Tensor, Tensor]:
+    zero = torch.zeros(N_MEMBERS, n).double()
+    return zero, zero + 1
+
+
+FAMILIES: dict[str, Callable[[int], Distribution]] = {
+    "StudentT": student_t(3.0),
+    "StudentT-2": student_t(2.0),
+    "StudentT-1": student_t(1.0),
+    "Laplace": lambda n: Laplace(free(n), spread(n)),
+    "NormalMixture": lambda n: NormalMixture(Categorical(logits=free(n, 2)), Normal(free(n, 2, seed=3), spread(n, 2))),
+    "LogNormal": lambda n: LogNormal(free(n), spread(n)),
+    "Gamma": lambda n: Gamma(2 * spread(n), spread(n)),
+    "LogitNormal": lambda n: LogitNormal(free(n), spread(n), *zero_to_one(n)),
+    "Interpolated": lambda n: Interpolated(
+        free(n, 4).sort(-1).values + torch.arange(4) / 10, torch.tensor([0.1, 0.4, 0.6, 0.9])
+    ),
+    "Poisson": lambda n: Poisson(4 * spread(n)),
+    "NegativeBinomial": lambda n: NegativeBinomial(spread(n), logits=1 + 0.3 * free(n)),
+    "ZeroInflated": lambda n: ZeroInflated(free(n), Poisson(4 * spread(n))),
+    "MultivariateNormal": lambda n: MultivariateNormal(free(n, 2), scale_tril=torch.diag_embed(spread(n, 2))),
+    "Independent-Gamma": lambda n: Independent(Gamma(2 * spread(n, 2), spread(n, 2)), 1),
+    "Ordered": lambda n: Ordered(logits=free(n, 4)),
+    "Bernoulli": lambda n: Independent(Bernoulli(logits=free(n, 3)), 1),
+}
+COUNTS = ("Poisson", "NegativeBinomial", "ZeroInflated")
+POSITIVE = ("LogNormal", "Gamma", "LogitNormal", *COUNTS)
+every_family = pytest.mark.parametrize("name", FAMILIES)
+one_number = [name for name in FAMILIES if name not in ("MultivariateNormal", "Independent-Gamma", "Ordered", "Bernoulli")]
+every_number = pytest.mark.parametrize("name", one_number)
+
+
+def of_family(name: str, n_rows: int = 300) -> tuple[Mixture, Tensor]:
+    mixture = Mixture(FAMILIES[name](n_rows), WEIGHTS)
+    return mixture, drawn(mixture)
+
+
+@every_family
+@pytest.mark.parametrize("fit", [*found(recalibration), pytest.param(choose, id="choose")])
+def test_every_family_is_recalibrated_or_refused_with_a_cure(fit, name):
+    mixture, truth = of_family(name)
+    try:
+        fitted_one = fit(mixture, truth)
+    except TypeError as error:
+        message = str(error)
+        assert message.startswith(f"`{fit.__name__}` needs")
+        assert type(getattr(mixture.components, "base_dist", mixture.components)).__name__ in message
+        assert any(f"`{cure}" in message for cure in ("isotonic", "temperature", "variance_scaling", "target("))
+        assert len(message) < 300
+        assert fit is not choose
+        return
+    after = mixture if fitted_one is None else fitted_one(mixture)
+    draws = drawn(after)
+    assert after.support.check(draws).all()
+    assert after.log_prob(truth).isfinite().all()
+    assert negative_log_likelihood(after, truth) < negative_log_likelihood(mixture, truth) + 0.05 or fit is conformal
+    if after.kind in ("classes", "labels"):
+        assert after.probs.isfinite().all()
+        assert isinstance(after.components, type(mixture.components))
+        return
+    if name != "StudentT-1":
+        assert after.mean.isfinite().all()
+        assert after.epistemic.isfinite().all()
+    assert not after.variance.isnan().any()
+    assert bool(after.variance.isinf().any()) == name.startswith(("StudentT-1", "StudentT-2"))
+
+
+@pytest.mark.parametrize("fit", found(recalibration))
+def test_what_is_refused_is_what_cannot_be_right(fit):
+    refused = {
+        "variance_scaling": {*POSITIVE, "Independent-Gamma", "Ordered", "Bernoulli"},
+        "isotonic": {"MultivariateNormal", "Independent-Gamma", "Ordered", "Bernoulli"},
+        "conformal": {"MultivariateNormal", "Independent-Gamma", "Bernoulli"},
+        "temperature": set(FAMILIES) - {"Ordered", "Bernoulli"},
+    }[fit.__name__]
+    assert {name for name in FAMILIES if not takes(fit, lambda n_rows, name=name: of_family(name, n_rows)[0])} == refused
+
+
+@every_number
+def test_a_recalibrated_family_agrees_with_its_own_quantiles(name):
+    """Moments and entropy against sums over many quantiles, which know nothing of how they are integrated."""
+    after = Recalibrated(of_family(name, 2)[0], (0.0, 0.1, 0.3, 0.5, 0.9, 1.0), (0.0, 0.2, 0.3, 0.6, 0.8, 1.0))
+    levels = (torch.arange(20_000).double() + 0.5) / 20_000
+    values = after.icdf(levels[:, None])
+    torch.testing.assert_close(after.entropy(), -after.log_prob(values).mean(0), rtol=0, atol=0.01)
+    assert after.support.check(values[:, None]).all()
+    if name.startswith("StudentT"):  # what heavy tails add is not seen by a sum
+        return
+    torch.testing.assert_close(after.mean, values.mean(0), rtol=0, atol=float(2e-3 * values.std()))
+    if name != "LogNormal":
+        torch.testing.assert_close(after.variance, values.var(0), rtol=0.02, atol=0)
+
+
+@every_number
+def test_the_identity_changes_nothing(name):
+    mixture, truth = of_family(name, 20)
+    same = Recalibrated(mixture, (0.0, 0.25, 1.0), (0.0, 0.25, 1.0))
+    torch.testing.assert_close(same.log_prob(truth), mixture.log_prob(truth))
+    torch.testing.assert_close(same.icdf(torch.tensor(0.7)), mixture.icdf(torch.tensor(0.7)))
+    torch.testing.assert_close(same.entropy(), mixture.entropy(), rtol=0, atol=0.02)
+    torch.testing.assert_close(same.variance, mixture.variance, rtol=2e-3, atol=0)
+    if name == "StudentT-1":
+        with pytest.raises(ValueError, match="the mean of StudentT does not exist"):
+            _ = same.mean
+        return
+    deviation = torch.where(mixture.stddev.isinf(), 1.0, mixture.stddev)
+    assert ((same.mean - mixture.mean).abs() <= 1e-3 * deviation).all()
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("fit", [isotonic, conformal])
+def test_recalibrated_counts_are_counts(name, fit):
+    mixture, truth = of_family(name, 60)
+    after = fit(mixture, truth)(mixture)
+    counts = torch.arange(400.0).double()[:, None]
+    probabilities = after.log_prob(counts).exp()
+    torch.testing.assert_close(probabilities.sum(0), torch.ones(60).double(), rtol=1e-9, atol=0)
+    torch.testing.assert_close(probabilities.cumsum(0), after.cdf(counts), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close((counts * probabilities).sum(0), after.mean, rtol=1e-6, atol=0)
+    squares = ((counts - after.mean).square() * probabilities).sum(0)
+    torch.testing.assert_close(squares, after.variance, rtol=1e-5, atol=0)
+    assert (after.log_prob(torch.tensor(-1.0)) == -torch.inf).all()
+    assert (after.log_prob(torch.tensor(1.5)) == -torch.inf).all()
+    for level in (0.0, 0.05, 0.5, 0.95):
+        quantile = after.icdf(torch.tensor(level))
+        assert (quantile == quantile.floor()).all()
+        assert (quantile >= 0).all()
+        assert (after.cdf(quantile) >= level * (1 - 1e-12)).all()
+        assert ((after.cdf(quantile - 1) < level) | (quantile == 0)).all()
+    low, high = (after.icdf(torch.tensor(level)) for level in (0.05, 0.95))
+    assert ((truth >= low) & (truth <= high)).double().mean() >= 0.9
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_are_fitted_by_levels_that_depend_on_nothing_else(name):
+    mixture, truth = of_family(name, 200)
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(0))
+    for fit in (isotonic, conformal):
+        first, second = (
+            np.hstack(dataclasses.astuple(fit(*rows))) for rows in ((mixture, truth), (mixture[order], truth[order]))
+        )
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_calibrated_counts_stay_calibrated(name):
+    """F(y) itself is never below P(0): only levels drawn below it are even."""
+    mixture, truth = of_family(name, N_ROWS)
+    recalibrated = isotonic(mixture, truth)
+    np.testing.assert_allclose(recalibrated.before, recalibrated.after, rtol=0, atol=0.04)
+
+
+def test_targets_that_a_family_cannot_take_are_refused():
+    for name, wrong in (("LogNormal", -1.0), ("LogitNormal", 1.5), ("Poisson", 2.5), ("Poisson", -1.0)):
+        mixture, truth = of_family(name, 20)
+        truth[3] = wrong
+        with pytest.raises(ValueError, match=f"`target` must be a value that {name} can take, got {wrong}"):
+            isotonic(mixture, truth)
+
+
+def test_rows_without_a_mean_leave_the_variance_of_others():
+    df = torch.tensor([[0.8, 1.5, 3.0]]).double()
+    rows = Recalibrated(Mixture(StudentT(df, torch.zeros(1, 3).double(), torch.ones(1, 3).double())), (0.0, 1.0), (0.0, 1.0))
+    torch.testing.assert_close(rows.variance, torch.tensor([torch.inf, torch.inf, 3.0]).double(), rtol=1e-4, atol=0)
+    torch.testing.assert_close(rows[1:].mean, torch.zeros(2).double(), rtol=0, atol=1e-3)
+
+
+def test_labels_share_one_temperature():
+    sure, truth = of_family("Bernoulli")[0], of_family("Bernoulli")[1]
+    doubled = Mixture(Independent(Bernoulli(logits=2 * sure.components.base_dist.logits), 1), WEIGHTS)
+    assert temperature(doubled, truth).temperature == pytest.approx(2 * temperature(sure, truth).temperature, rel=1e-4)
+    assert choose(doubled, truth) is not None
+
+
+def test_families_without_a_mean_are_stretched_about_the_median():
+    mixture, truth = of_family("StudentT-1", N_ROWS)
+    middle = mixture.icdf(torch.tensor(0.5))
+    recalibrated = variance_scaling(mixture, middle + 2 * (truth - middle))
+    assert recalibrated.factor == pytest.approx(2.0, rel=0.1)
+    torch.testing.assert_close(recalibrated(mixture).icdf(torch.tensor(0.5)), middle)
+
+
+@pytest.mark.parametrize(("df", "rtol"), [(1.2, 1e-3), (2.1, 1e-3), (3.0, 1e-4)])
+def test_heavy_tails_are_integrated_to_their_end(df, rtol):
+    """A map that puts twice the mass above the median: moments of half a Student-t are known."""
+    standard = Mixture(StudentT(torch.tensor([[df]]).double(), torch.zeros(1, 1).double(), torch.ones(1, 1).double()))
+    after = Recalibrated(standard, (0.0, 0.5, 1.0), (0.0, 0.25, 1.0))
+    gamma = torch.lgamma(torch.tensor([(df + 1) / 2, df / 2]).double())
+    half = 2 * df**0.5 / (df - 1) * (gamma[0] - gamma[1]).exp() / torch.pi**0.5  # E|Y|
+    torch.testing.assert_close(after.mean, (0.5 * half)[None], rtol=rtol, atol=0)
+    if df > 2:
+        torch.testing.assert_close(after.variance, (df / (df - 2) - after.mean.square()), rtol=rtol, atol=0)

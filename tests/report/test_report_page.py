@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch.distributions import Categorical, Normal
 
+from deep_ensembles._random import seeded
+from deep_ensembles.distributions import LogNormal, Poisson, StudentT
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import Batch, Report, evaluate, first_member, unseen_values
 from deep_ensembles.report.words import count, number, percent, threshold_text
@@ -30,6 +32,16 @@ CHROMIUM = (
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
 NASTY = "</script><script>alert(1)</script><b>'\"&"
 KINDS = {"numbers": (300, 0), "tiny": (5, 0), "two": (200, 2), "three": (400, 3), "sixty": (900, 60)}
+KINDS |= {"counts": (300, -1), "heavy": (300, -2), "prices": (300, -3)}
+
+
+def unusual(kind: int, location: np.ndarray, spread: np.ndarray) -> tuple[Mixture, np.ndarray]:
+    """Counts, tails without a variance, numbers of very different sizes."""
+    places, scales = torch.from_numpy(location), torch.from_numpy(spread)
+    families = {-1: Poisson(places.exp()), -2: StudentT(torch.full_like(places, 1.5), places, scales)}
+    mixture = Mixture(families.get(kind) or LogNormal(3 * places, scales))
+    with seeded(0):
+        return mixture, mixture.sample().numpy()
 
 
 def made(n_rows: int, n_classes: int) -> Report:
@@ -41,7 +53,9 @@ def made(n_rows: int, n_classes: int) -> Report:
         "unseen": unseen_values(names, features, [-2.0] * 5, [2.0] * 5),
         "about": {"Data": NASTY},
     }
-    if n_classes:
+    if n_classes < 0:
+        prediction, target = unusual(n_classes, rng.normal(0, 1, (4, n_rows)), rng.uniform(0.5, 2, (4, n_rows)))
+    elif n_classes:
         logits = rng.normal(0, 2, (1, n_rows, n_classes)) + rng.normal(0, 0.6, (4, n_rows, n_classes))
         prediction = Mixture(Categorical(logits=torch.from_numpy(logits)))
         target = Categorical(logits=torch.from_numpy(0.8 * logits[0])).probs.cumsum(-1).numpy()

@@ -31,6 +31,9 @@ class Delta(Distribution):
     def variance(self) -> Tensor:
         return torch.zeros_like(self.loc)
 
+    def rescaled(self, shift: Tensor, scale: Tensor) -> Delta:
+        return Delta(shift + scale * self.loc)
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> Delta:
         return Delta(self.loc.expand(torch.Size(batch_shape)))
 

@@ -172,23 +172,30 @@ class DeepEnsemble(BaseEstimator):
         """
         checked = self._validated(X)
         targets = self._target(y)
+        about: dict[str, Any] = {"Model": type(self).__name__}
         if targets.ndim > 1:
-            require(0 <= target < targets.shape[1], "target", f"from 0 to {targets.shape[1] - 1}", target)
-            targets = targets[:, target]
+            n_targets = targets.shape[1]
+            require(0 <= target < n_targets, "target", f"from 0 to {n_targets - 1}", target)
+            about["Target"] = f"number {target} of {n_targets}, counted from 0"
         check_consistent_length(checked, targets)
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
         single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
         evaluation = evaluate(
-            beside_targets(self.ensemble_.batches(checked), targets, single, which=target),
+            beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=self._point_prediction),
             constant=self._constant(target),
             coverage=coverage,
             labels=self._report_labels(),
             columns=dict(zip(names, checked.T, strict=True)),
             unseen=None if low_high is None else unseen_values(names, checked, *low_high),
-            about={"Model": type(self).__name__, "Columns": len(names)},
+            about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
+
+    @property
+    def _point_prediction(self) -> str | None:
+        """What `predict` gives: mean, median or mode; None where the head does not say."""
+        return getattr(self.ensemble_.head, "point", None)
 
     def _report_labels(self) -> Any:
         """The names of the classes of a report; None for numbers."""

@@ -11,10 +11,14 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
+from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
+from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated
 from deep_ensembles.heads import Normal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
+
+_CONSTANT_ROWS = 10_000  # are enough for a few parameters
 
 
 class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
@@ -40,6 +44,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     Attributes:
         ensemble_: the fitted `Ensemble`.
         n_outputs_: the number of targets.
+        constant_: raw outputs that make the training targets most probable without inputs, for `report`; None for normals.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -51,6 +56,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     """
 
     n_outputs_: int
+    constant_: list[float] | None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -64,6 +70,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
         self._fit_members(X, y.astype(np.float64, copy=False), sample_weight, self.n_outputs_, Normal())
+        self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
         return self
 
     def _kinds(self, default_head: Any) -> Sequence[str]:
@@ -113,14 +120,56 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
-        if shift is None or scale is None:
+        if getattr(self, "constant_", None) is not None:
+            same = _in_units(self.ensemble_, torch.tensor(self.constant_, dtype=torch.float64))
+            return indexed(marginal(same), (0, target)) if same.event_shape else indexed(same, 0)
+        has_mean = getattr(self.ensemble_.head, "scaling", "location-scale") == "location-scale"
+        if shift is None or scale is None or not has_mean:
             return None
         mean, deviation = (unit.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for unit in (shift, scale))
         return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
 
     def _fitted_config(self) -> dict[str, Any]:
-        return {"n_outputs_": self.n_outputs_}
+        constant = {} if getattr(self, "constant_", None) is None else {"constant_": self.constant_}
+        return {"n_outputs_": self.n_outputs_, **constant}
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         self.n_outputs_ = fitted["n_outputs_"]
         self._check_head(self.n_outputs_, ("numbers", "counts", "vectors"))
+        self.constant_ = fitted.get("constant_")
+        if self.constant_ is not None:
+            known = isinstance(self.constant_, list) and all(type(value) is float for value in self.constant_)
+            require(known and len(self.constant_) == self.ensemble_.n_outputs, "constant_", "raw outputs", self.constant_)
+
+
+def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Distribution:
+    """The first member's prediction of one row for raw outputs, in the units of the targets."""
+    units = (ensemble.standardization.target_shift, ensemble.standardization.target_scale)
+    shift, scale = (None if unit is None else unit[:1].cpu().double() for unit in units)
+    same: torch.distributions.Distribution = ensemble.head(raw[None])
+    return same if shift is None or scale is None else rescaled(same, shift, scale)
+
+
+def _fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
+    """The raw outputs, the same for every row, that make the training targets most probable.
+
+    None for normals, points and censored targets. They are what a report compares a model with: a prediction of the same
+    family that knows no inputs.
+    """
+    raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
+    same = marginal(ensemble.head(raw[None].detach()))
+    if isinstance(same, (torch.distributions.Normal, Delta)) or y.dtype.names is not None:
+        return None
+    rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
+    targets = torch.from_numpy(y[rows].astype(np.float64))
+    weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
+    optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimizer.zero_grad()
+        value = -(log_density(_in_units(ensemble, raw), targets) * weights).sum() / weights.sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    return raw.tolist() if bool(raw.isfinite().all()) else None

@@ -4,12 +4,14 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import require
-from deep_ensembles._tensors import checked_target, has_classes, refuse
-from deep_ensembles.distributions import Delta, rebuilt
+from deep_ensembles._tensors import checked_target, refuse
+from deep_ensembles.distributions import family, rebuilt
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 from deep_ensembles.scoring import log_score
@@ -17,6 +19,7 @@ from deep_ensembles.scoring import log_score
 Prediction = Mixture | Recalibrated
 # A factor is looked for between a hundredth of the start and a hundred times it.
 _REACH = math.log(100.0)
+_WANTED = {"numbers": "of numbers", "classes": "over classes"}
 
 
 class Recalibration(Protocol):
@@ -29,25 +32,29 @@ class Recalibration(Protocol):
 FitRecalibration = Callable[[Distribution, Any], Recalibration | None]
 
 
-def as_mixture(name: str, distribution: Distribution, *, classes: bool) -> Mixture:
-    """A prediction of the right kind as a mixture: of one member where it is none yet."""
-    if isinstance(distribution, Distribution) and has_classes(distribution) != classes:
-        kind = "over classes" if classes else "of numbers"
-        raise TypeError(f"`{name}` needs a prediction {kind}, got {_described(distribution)}")
-    if isinstance(distribution, Mixture):
-        return distribution
-    if not isinstance(distribution, Distribution) or not distribution.arg_constraints or not distribution.batch_shape:
-        raise TypeError(f"`distribution` must be a Mixture or a batch of one of torch's, got {_described(distribution)}")
-    return Mixture(rebuilt(distribution, lambda parameter: parameter[None]))
+def as_mixture(name: str, distribution: Distribution, *kinds: str) -> Mixture:
+    """A prediction of one of these kinds as a mixture: of one member where it is none yet."""
+    mixture = distribution
+    if not isinstance(distribution, Mixture):
+        usable = isinstance(distribution, Distribution) and not isinstance(distribution, Recalibrated)
+        if not usable or not distribution.batch_shape:
+            raise TypeError(f"`distribution` must be a Mixture or a batch of one of torch's, got {_described(distribution)}")
+        mixture = Mixture(rebuilt(distribution, lambda parameter: parameter[None]))
+    assert isinstance(mixture, Mixture)
+    if mixture.kind not in kinds:
+        cure = "temperature" if mixture.kind in ("classes", "labels") else "isotonic"
+        raise TypeError(f"`{name}` needs a prediction {_WANTED[kinds[0]]}, got {mixture!r}; use `{cure}`")
+    if family(mixture.components) == "Delta":
+        raise TypeError(f"`{name}` needs members that have a density, got {mixture!r}; use its `moment_matched()`")
+    return mixture
 
 
 def one_number(name: str, distribution: Distribution) -> Mixture:
     """A prediction of one number per row, with a density; in double precision where there is one, for levels near 1."""
-    mixture = as_mixture(name, distribution, classes=False)
+    mixture = as_mixture(name, distribution, "numbers", "counts")
     if mixture.event_shape:
-        raise TypeError(f"`{name}` needs a prediction of one number, got {_described(mixture)}; use `variance_scaling`")
-    if isinstance(mixture.components, Delta):
-        raise TypeError(f"`{name}` needs members that have a density, got {_described(mixture)}; use its `moment_matched()`")
+        raise TypeError(f"`{name}` needs a prediction of one number, got {mixture!r}; use `variance_scaling`, or take one "
+                        "target with `target(i)`")  # fmt: skip
     if mixture.weights.device.type == "mps":
         return mixture
     return Mixture(rebuilt(mixture.components, Tensor.double), mixture.weights)
@@ -59,9 +66,31 @@ def held_out(mixture: Mixture, target: Any, least: int = 2) -> tuple[Mixture, Te
     mixture = precise(mixture)
     checked = checked_target(mixture, target)
     require(len(checked) >= least, "target", f"at least {least} rows", len(checked))
-    scores = log_score(mixture, checked)
+    truth = checked if mixture.is_discrete else checked.double()
+    inside = mixture.support.check(truth)
+    inside = inside.any(0) if inside.dim() > 1 else inside
+    refuse(~inside, "target", f"a value that {family(mixture.components)} can take", checked)
+    scores = log_score(mixture, truth)
     refuse(scores.isnan(), "distribution", "without NaN", scores)
-    return mixture, checked if mixture.is_discrete else checked.double()
+    return mixture, truth
+
+
+def levels_of(mixture: Mixture, target: Tensor) -> Tensor:
+    r"""The level of each target in its distribution, F(y), in increasing order.
+
+    A count y stands for all levels between F(y - 1) and F(y): one of them is drawn, always the same (the randomised
+    probability integral transform), whatever the order of the rows.
+
+    References:
+        Czado, Gneiting, Held (2009).
+    """
+    upper = mixture.cdf(target)
+    if mixture.kind != "counts":
+        return upper.sort().values
+    lower = mixture.cdf(target - 1)
+    order = np.lexsort((lower.numpy(), upper.numpy()))
+    draws = torch.from_numpy(np.random.default_rng(0).uniform(size=len(order)))
+    return torch.lerp(lower[order], upper[order], draws).sort().values
 
 
 def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target: Tensor, start: float = 1.0) -> float:
@@ -79,4 +108,4 @@ def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target
 
 
 def _described(value: Any) -> str:
-    return repr(value) if isinstance(value, Mixture) else type(value).__name__
+    return repr(value) if isinstance(value, Recalibrated) else type(value).__name__

@@ -11,13 +11,12 @@ from torch.distributions import Distribution
 from deep_ensembles._checks import require
 from deep_ensembles._random import RandomState, seed_sequence
 from deep_ensembles._splits import random_parts
-from deep_ensembles._tensors import has_classes
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import Prediction, Recalibration, as_mixture, held_out
 from deep_ensembles.recalibration.conformal import conformal
 from deep_ensembles.recalibration.isotonic import isotonic
 from deep_ensembles.recalibration.temperature import temperature
-from deep_ensembles.recalibration.variance_scaling import variance_scaling
+from deep_ensembles.recalibration.variance_scaling import is_stretchable, variance_scaling
 from deep_ensembles.scoring import ScoringRule, log_score
 
 _FITS: dict[str, Callable[[Distribution, Any], Recalibration] | None] = {
@@ -45,8 +44,9 @@ def choose(
     Arguments:
         distribution: predictions for rows that the model was not trained on.
         target: what happened.
-        names: which to compare; by default "none", "variance_scaling" and, for one target, "isotonic", or "none" and
-            "temperature" for classes. "conformal" is about intervals and seldom wins.
+        names: which to compare; by default "none", "variance_scaling" where it does not leave the values that the family may
+            take (counts, positive or bounded numbers), and, for one target, "isotonic", or "none" and "temperature" for
+            classes and labels. "conformal" is about intervals and seldom wins.
         random_state: which rows form a fold.
         groups: the group of each row; rows of a group stay in one fold.
 
@@ -59,8 +59,8 @@ def choose(
         >>> choose(sure, torch.arange(-10.0, 10.0))
         VarianceScaling(factor=5.78...)
     """
-    classes = isinstance(distribution, Distribution) and has_classes(distribution)
-    mixture, truth = held_out(as_mixture("choose", distribution, classes=classes), target, 2 * _FOLDS)
+    kinds = ("numbers", "counts", "classes", "labels")
+    mixture, truth = held_out(as_mixture("choose", distribution, *kinds), target, 2 * _FOLDS)
     compared = _default(mixture) if names is None else tuple(names)
     known = ", ".join(_FITS)
     require(not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS), "names", f"of {known}", names)
@@ -73,9 +73,11 @@ def choose(
 
 
 def _default(mixture: Mixture) -> tuple[str, ...]:
-    if mixture.is_discrete:
+    """What can be compared for such a prediction, the simplest first."""
+    if mixture.kind in ("classes", "labels"):
         return ("none", "temperature")
-    return ("none", "variance_scaling") if mixture.event_shape else ("none", "variance_scaling", "isotonic")
+    stretched = ("variance_scaling",) if is_stretchable(mixture) else ()
+    return ("none", *stretched) if mixture.event_shape else ("none", *stretched, "isotonic")
 
 
 def _predicted(fit: Any, mixture: Mixture, target: Tensor, fold: Tensor) -> Prediction:

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from deep_ensembles._checks import check_flag, check_number, require
 from deep_ensembles._tensors import has_classes
 from deep_ensembles.mixture import precise
-from deep_ensembles.recalibration._base import Prediction, as_mixture, held_out, one_number
+from deep_ensembles.recalibration._base import Prediction, as_mixture, held_out, levels_of, one_number
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 
 # The least distance between two levels of a recalibrated prediction.
@@ -30,6 +30,7 @@ class Conformal:
 
     As a function it gives numbers a `Recalibrated` distribution whose central intervals promise the same for coverages
     between $1/(N+1)$ and $N/(N+1)$, so long as F is not 0 or 1 by rounding; its density follows single rows and is rough.
+    Of a count, F(y) is a level drawn between F(y - 1) and F(y), and intervals of whole numbers hold at least as much.
     Class probabilities it returns as they are.
 
     Arguments:
@@ -59,7 +60,7 @@ class Conformal:
 
     def __call__(self, distribution: Distribution) -> Prediction:
         if self.discrete:
-            return as_mixture("conformal", distribution, classes=True)
+            return as_mixture("conformal", distribution, "classes")
         return Recalibrated(one_number("conformal", distribution), *self._levels())
 
     def interval(self, distribution: Distribution, coverage: float = 0.9) -> Tensor:
@@ -73,7 +74,7 @@ class Conformal:
     def prediction_set(self, distribution: Distribution, coverage: float = 0.9) -> Tensor:
         """Which classes are improbable by no more than the coverage demands; none may be, where all are improbable."""
         require(self.discrete, "prediction_set", "of a recalibration of classes", self, "use `interval`")
-        mixture = as_mixture("conformal", distribution, classes=True)
+        mixture = as_mixture("conformal", distribution, "classes")
         # In the precision of the scores, so that equal predictions are treated alike.
         return (1 - precise(mixture).probs <= self.threshold(coverage)).to(mixture.weights.device)
 
@@ -116,7 +117,7 @@ def conformal(distribution: Distribution, target: Any) -> Conformal:
         [[True, True, False], [True, False, False]]
     """
     discrete = isinstance(distribution, Distribution) and has_classes(distribution)
-    prediction = as_mixture("conformal", distribution, classes=True) if discrete else one_number("conformal", distribution)
+    prediction = as_mixture("conformal", distribution, "classes") if discrete else one_number("conformal", distribution)
     mixture, truth = held_out(prediction, target)
-    scores = 1 - mixture.probs.gather(-1, truth[:, None])[:, 0] if discrete else (mixture.cdf(truth) - 0.5).abs()
+    scores = 1 - mixture.probs.gather(-1, truth[:, None])[:, 0] if discrete else (levels_of(mixture, truth) - 0.5).abs()
     return Conformal(tuple(scores.clamp(0, 1.0 if discrete else 0.5).sort().values.tolist()), discrete)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.distributions import Distribution
 
-from deep_ensembles.recalibration._base import held_out, one_number
+from deep_ensembles.recalibration._base import held_out, levels_of, one_number
 from deep_ensembles.recalibration._recalibrated import Recalibrated, check_levels
 
 
@@ -47,13 +47,14 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
 
     That share follows every single row. For a density the map keeps $\lceil 2\sqrt[3]{N} \rceil$ steps of equal
     share (Rice's rule), the outer ones halved again and again down to one row, so that tails are put right too. It is drawn
-    towards the identity by the weight of one row in N + 1, which bounds its slope.
+    towards the identity by the weight of one row in N + 1, which bounds its slope. A count stands for all levels between
+    F(y - 1) and F(y), of which one is drawn, always the same.
 
     References:
         Kuleshov, Fenner, Ermon (2018).
 
     Arguments:
-        distribution: predictions of numbers for rows that the model was not trained on.
+        distribution: predictions of numbers or counts for rows that the model was not trained on.
         target: what happened.
 
     Shape:
@@ -68,7 +69,7 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
     from sklearn.isotonic import IsotonicRegression  # when it is needed: it takes seconds, and loading a model does not
 
     mixture, truth = held_out(one_number("isotonic", distribution), target)
-    levels = mixture.cdf(truth).sort().values.numpy()
+    levels = levels_of(mixture, truth).numpy()
     n_rows = len(levels)
     fitted = IsotonicRegression().fit(levels, (np.arange(n_rows) + 0.5) / n_rows)
     after = _levels(n_rows)

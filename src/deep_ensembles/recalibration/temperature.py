@@ -16,13 +16,13 @@ class Temperature:
     r"""The logits of every member divided by one number, $p_{mk} \propto \exp(r_{mk} / T)$, then averaged.
 
     Members keep their most probable class, and what they disagree about remains visible. Where they disagree, the most
-    probable class of their average may change.
+    probable class of their average may change. Several labels at once share the temperature; classes with an order keep it.
 
     Arguments:
         temperature: T, more than 0; above 1 for a model that was too sure.
 
     Shape:
-        batch `[*batch]` → a `Mixture` of the same.
+        batch `[*batch]`, event `[]` or `[label]` → a `Mixture` of the same.
 
     Example:
         >>> import torch
@@ -37,7 +37,7 @@ class Temperature:
         check_number("temperature", self.temperature, low=0, above=True)
 
     def __call__(self, distribution: Distribution) -> Mixture:
-        mixture = as_mixture("temperature", distribution, classes=True)
+        mixture = as_mixture("temperature", distribution, "classes", "labels")
         return Mixture(rebuilt(mixture.components, lambda logits: logits / self.temperature), mixture.weights)
 
 
@@ -51,11 +51,11 @@ def temperature(distribution: Distribution, target: Any) -> Temperature:
         Guo, Pleiss, Sun, Weinberger (2017); Rahaman & Thiery (2021) for ensembles.
 
     Arguments:
-        distribution: predictions over classes for rows that the model was not trained on.
-        target: the true classes.
+        distribution: predictions over classes or labels for rows that the model was not trained on.
+        target: the true classes, or 0 and 1 for each label.
 
     Shape:
-        distribution with batch `[row]`, target `[row]`, at least 2 rows.
+        distribution with batch `[row]` and event `[*event]`, target `[row, *event]`, at least 2 rows.
 
     Example:
         >>> import torch
@@ -63,5 +63,5 @@ def temperature(distribution: Distribution, target: Any) -> Temperature:
         >>> round(temperature(sure, [0, 0, 0, 1]).temperature, 4)
         2.0
     """
-    mixture, truth = held_out(as_mixture("temperature", distribution, classes=True), target)
+    mixture, truth = held_out(as_mixture("temperature", distribution, "classes", "labels"), target)
     return Temperature(best_factor(Temperature, mixture, truth))

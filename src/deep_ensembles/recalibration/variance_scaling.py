@@ -3,17 +3,19 @@
 from dataclasses import dataclass
 from typing import Any
 
-from torch.distributions import Distribution, constraints
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_number
-from deep_ensembles.distributions import marginal, rescaled
+from deep_ensembles.distributions import marginal, rescaled, scaling_of
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import as_mixture, best_factor, held_out
 
 
 @dataclass(frozen=True)
 class VarianceScaling:
-    r"""Every deviation from the predicted mean stretched, $y \mapsto \mu_* + s\,(y - \mu_*)$.
+    r"""Every deviation from the predicted mean stretched (the median if there is none), $y \mapsto \mu_* + s\,(y - \mu_*)$.
 
     The scales of the members and the spread of their means are multiplied alike, so that the mixture keeps its mean and
     its shape, and has variance $s^2\sigma_*^2$.
@@ -39,7 +41,7 @@ class VarianceScaling:
 
     def __call__(self, distribution: Distribution) -> Mixture:
         mixture = _stretchable(distribution)
-        mean = mixture.mean
+        mean = _centre(mixture)
         return Mixture(rescaled(mixture.components, (1 - self.factor) * mean, mean.new_tensor(self.factor)), mixture.weights)
 
 
@@ -65,13 +67,27 @@ def variance_scaling(distribution: Distribution, target: Any) -> VarianceScaling
         3.0
     """
     mixture, truth = held_out(_stretchable(distribution), target)
-    start = float(((truth - mixture.mean).square() / mixture.variance).mean().sqrt())
+    start = float(((truth - _centre(mixture)).square() / mixture.variance).mean().sqrt())
     return VarianceScaling(best_factor(VarianceScaling, mixture, truth, start if 1e-150 < start < 1e150 else 1.0))
 
 
-def _stretchable(distribution: Distribution) -> Mixture:
-    mixture = as_mixture("variance_scaling", distribution, classes=False)
+def is_stretchable(mixture: Mixture) -> bool:
+    """Whether members stay what they are when they are moved and stretched, wherever that leads."""
     kind = marginal(mixture.components)
-    if not {"loc", "scale"} <= set(kind.arg_constraints) or kind.support is not constraints.real:
-        raise TypeError(f"`variance_scaling` needs members with a location and a scale, got {mixture!r}")
+    return scaling_of(kind) == "location-scale" and not hasattr(kind.support, "lower_bound")
+
+
+def _stretchable(distribution: Distribution) -> Mixture:
+    mixture = as_mixture("variance_scaling", distribution, "numbers", "counts")
+    if not is_stretchable(mixture):
+        cure = "take one target with `target(i)` and use `isotonic`" if mixture.event_shape else "use `isotonic`"
+        raise TypeError(f"`variance_scaling` needs members with a location and a scale, got {mixture!r}, "
+                        f"which would leave the values that it may take; {cure}")  # fmt: skip
     return mixture
+
+
+def _centre(mixture: Mixture) -> Tensor:
+    """The mean, or where a member has none the median."""
+    if bool(marginal(mixture.components).mean.isfinite().all()):
+        return mixture.mean
+    return mixture.icdf(torch.tensor(0.5))

@@ -90,6 +90,7 @@ class Panel(NamedTuple):
         square: whether it is as high as wide.
         legend: whether labels are listed inside.
         reading: how to read it and what a good one looks like, for a page.
+        logarithmic: whether both axes are, for positive numbers of very different sizes.
     """
 
     layers: Sequence[Layer]
@@ -103,6 +104,7 @@ class Panel(NamedTuple):
     square: bool = False
     legend: bool = True
     reading: str = ""
+    logarithmic: bool = False
 
 
 class Row(NamedTuple):
@@ -136,6 +138,9 @@ _SOURCES: dict[str, tuple[str, Role]] = {
     "constant": ("constant", "third"),
 }
 _TEXT_CLASSES = 12
+_COUNT_LEVELS = " A count y stands for a level drawn between F(y − 1) and F(y), as no interval of whole numbers is exact."
+# From this ratio on between large and small values logarithmic axes show more.
+_LARGE_RATIO = 30.0
 
 
 def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
@@ -147,7 +152,7 @@ def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
     else:
         charts = {"calibration": _calibration, "levels": _levels, "width": _width, "rows": _rows}
     charts |= {"error": _error, "risk": _risk}
-    charts |= {"parts": _parts} if evaluation.n_members > 1 else {}
+    charts |= {"parts": _parts} if evaluation.n_members > 1 and "aleatoric" in evaluation.curves["rows"] else {}
     return {name: chart(evaluation) for name, chart in charts.items()}
 
 
@@ -163,6 +168,7 @@ def _calibration(evaluation: Evaluation) -> Panel:
         "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve "
         "lies on the dashed line; below it intervals are too narrow, above it too wide."
     )
+    reading += _COUNT_LEVELS if "interval" in evaluation.notes else ""
     title, layers = "Do the intervals hold what they promise?", [_ideal([0, 1], [0, 1]), *lines]
     return Panel(layers, title, "wanted share of rows inside", "observed share", (0, 1), (0, 1), reading=reading)
 
@@ -176,6 +182,7 @@ def _levels(evaluation: Evaluation) -> Panel:
         "Each row's target as a level of its own predicted distribution (the PIT). A good histogram is flat; a hill means "
         "predictions are too wide, a valley too narrow, a slope that they lean to one side."
     )
+    reading += _COUNT_LEVELS if "interval" in evaluation.notes else ""
     title, x_label = "Where in its distribution does the truth fall?", "predicted probability of a lower value, F(y)"
     return Panel(layers, title, x_label, "share of rows", (0, 1), (0, top), reading=reading)
 
@@ -188,41 +195,58 @@ def _width(evaluation: Evaluation) -> Panel:
         f"Intervals at {', '.join(map(level, curve['level']))}: how wide they are on average, and how many rows they hold. "
         "The better model reaches the same share with narrower intervals: its curve lies further up and to the left."
     )
+    reading += f" {evaluation.notes['interval']}" if "interval" in evaluation.notes else ""
     title, labels = "What does coverage cost in width?", ("mean width of the interval", "observed share inside")
     return Panel(lines, title, *labels, None, (0, 1.02), reading=reading)
 
 
 def _rows(evaluation: Evaluation) -> Panel:
     coverage, curve = level(evaluation.coverage or 0.0), _arrays(evaluation.curves["rows"])
+    point = "median" if "median" in curve else "mean"
     missed = (curve["actual"] < curve["low"]) | (curve["actual"] > curve["high"])
-    both = np.concatenate([curve["actual"], curve["mean"]])
+    both = np.concatenate([curve["actual"], curve[point]])
     ends = [float(both.min()), float(both.max())]
     layers: list[Layer] = [_ideal(ends, ends, "actual = predicted")]
     groups: dict[Role, tuple[str, np.ndarray]] = {"ours": ("interval holds", ~missed), "other": ("does not", missed)}
     for role, (label, group) in groups.items():
         if group.any():
-            actual, mean, low, high = (curve[name][group] for name in ("actual", "mean", "low", "high"))
-            layers += [Ranges(actual, low, high, "", role), Points(actual, mean, label, role, marker=".")]
+            actual, guess, low, high = (curve[name][group] for name in ("actual", point, "low", "high"))
+            layers += [Ranges(actual, low, high, "", role), Points(actual, guess, label, role, marker=".")]
     is_sample, n_rows = len(missed) < evaluation.n_rows, count(evaluation.n_rows)
     which = f"{len(missed)} rows drawn at random from {n_rows}" if is_sample else "All rows"
     reading = (
-        f"{which}: dots are predicted means, bars the {coverage} intervals. Good dots lie along the dashed line, and nearly "
-        "all bars cross it."
+        f"{which}: dots are predicted {point}s, bars the {coverage} intervals. Good dots lie along the dashed line, and "
+        "nearly all bars cross it."
     )
+    is_skewed = "positive" in evaluation.notes and bool((both > 0).all()) and _ratio(curve["actual"]) > _LARGE_RATIO
+    reading += " Both axes are logarithmic." if is_skewed else ""
     title, y_label = "How close are single predictions?", f"predicted, with {coverage} interval"
-    return Panel(layers, title, "actual", y_label, reading=reading)
+    return Panel(layers, title, "actual", y_label, reading=reading, logarithmic=is_skewed)
+
+
+def _ratio(values: np.ndarray) -> float:
+    """Between what is large and what is small among values."""
+    small, large = np.quantile(values, [0.05, 0.95])
+    return float(large / small) if small > 0 else 0.0
 
 
 def _error(evaluation: Evaluation) -> Panel:
-    curve = evaluation.curves["error"]
+    curve, measure = evaluation.curves["error"], evaluation.notes["uncertainty"]
     groups = f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure"
     if evaluation.task == "classes":
         line, top = Line(curve["entropy"], curve["wrong"], markers=True), 1.08 * (max(curve["wrong"]) or 1.0)
         reading = f"{groups}. A good curve starts near zero and rises steadily."
         title, labels = "Is it wrong where it is unsure?", ("predicted entropy, in nats", "share of wrong predictions")
         return Panel([line], title, *labels, None, (0, top), reading=reading)
+    points = Line(curve["spread"], curve["error"], "groups of rows", markers=True)
+    if measure != "standard deviation":
+        reading = (
+            f"{groups}: how wide their intervals are on average, and how large their errors. Good points rise steadily."
+        )
+        title, labels = "Are errors larger where it is unsure?", (f"mean {measure}", "mean absolute error")
+        return Panel([points], title, *labels, None, (0, 1.08 * (max(curve["error"]) or 1.0)), reading=reading)
     most = max(*curve["spread"], *curve["error"]) or 1.0
-    layers = [_ideal([0, most], [0, most]), Line(curve["spread"], curve["error"], "groups of rows", markers=True)]
+    layers = [_ideal([0, most], [0, most]), points]
     limits = (0, 1.04 * most)
     reading = (
         f"{groups}: what error was predicted, and what happened. Good points rise along the dashed line; above it the model "

@@ -12,9 +12,9 @@ from deep_ensembles.metrics.calibration import reliability
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score, Threshold
-from deep_ensembles.report.rows import Columns, Rows, Sources, Vector
+from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
 from deep_ensembles.report.words import confidence_verdict, number, order_verdict, percent, row_count
-from deep_ensembles.scoring import brier, log_score
+from deep_ensembles.scoring import brier, crps, log_score
 
 N_BINS = 15
 _TOP = 5
@@ -23,11 +23,16 @@ MATRIX_CLASSES = 64
 _CONFUSIONS = 15
 
 
-def class_values(prediction: Mixture, target: Tensor) -> dict[str, Tensor]:
-    """What predictions of classes were worth, row by row."""
+def class_values(prediction: Mixture, target: Tensor, point: str) -> dict[str, Tensor]:
+    """What predictions of classes were worth, row by row; where the point is the median, classes have an order."""
     confidence, predicted = prediction.probs.max(-1)
+    ordered: dict[str, Tensor] = {}
+    if point == "median":
+        predicted = (prediction.probs[:, :-1].cumsum(-1) < 0.5).sum(-1)
+        confidence = prediction.probs.gather(-1, predicted[:, None])[:, 0]
+        ordered = {"distance": (predicted - target).abs(), "crps": crps(prediction, target)}
     order = prediction.probs.argsort(dim=-1, descending=True, stable=True)
-    return {
+    return ordered | {
         "confidence": confidence.clamp_max(1.0),
         "predicted": predicted,
         "correct": predicted == target,
@@ -49,10 +54,10 @@ def class_details(prediction: Mixture, target: Tensor) -> dict[str, Tensor]:
     }
 
 
-def class_fields(sources: Sources, labels: Sequence[str], columns: Columns | None) -> dict[str, Any]:
+def class_fields(sources: Sources, subject: Subject, labels: Sequence[str], columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to predicted classes."""
     rows, names = sources.ensemble, np.array(labels, dtype=object)
-    scores, curves = _scores(sources, len(labels)), _curves(sources, len(labels))
+    scores, curves = _scores(sources, subject), _curves(sources, len(labels))
     shown = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
     shown |= {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")}
     return {
@@ -65,16 +70,30 @@ def class_fields(sources: Sources, labels: Sequence[str], columns: Columns | Non
         "uncertain": per_row.examples(rows["entropy"], shown, columns),
         "wrong": per_row.examples(np.where(rows["correct"] == 1, 0.0, rows["nll"]), shown, columns),
         "verdicts": _verdicts(rows, scores, curves, labels),
-        "summary": _summary(rows, scores),
+        "summary": _summary(rows, scores, subject),
+        "notes": {
+            "predicts": f"{len(labels)} classes" + (" with an order" if subject.point == "median" else ""),
+            "uncertainty": "confidence",
+            "rows": "Entropy is the whole uncertainty in nats; disagreement is the sum of the members' divergences from "
+            "their average.",
+            "parts": "entropy; and the entropy of their average minus that (mutual information), in nats.",
+            "constant": "probabilities for every row: the share of each class in training",
+        },
     }
 
 
-def _scores(sources: Sources, n_classes: int) -> list[Score]:
-    meaning = "share of rows whose most probable class is the true one"
+def _scores(sources: Sources, subject: Subject) -> list[Score]:
+    n_classes, is_median = subject.n_classes, subject.point == "median"
+    meaning = f"share of rows whose {'median' if is_median else 'most probable'} class is the true one"
     scores = [sources.mean_score("correct", "Accuracy", meaning, "higher", share=True)]
     scores.append(sources.mean_score("nll", "NLL", "mean negative log-likelihood, −log p(true class), in nats"))
     meaning = f"mean squared distance of the probabilities from the truth, divided by the {n_classes} classes"
     scores.append(sources.mean_score("brier", "Brier score", meaning))
+    if is_median:
+        meaning = "mean number of classes between the predicted one, the median, and the true one"
+        scores.append(sources.mean_score("distance", "Mean distance", meaning))
+        meaning = "mean ranked probability score, Σ(F(k) − 1{y ≤ k})², in classes: near misses cost less"
+        scores.append(sources.mean_score("crps", "CRPS", meaning))
     if n_classes > 2 * _TOP:
         meaning = f"share of rows whose true class is not among the {_TOP} most probable"
         values = sources.apply(lambda rows: float((rows["place"] >= _TOP).mean()))
@@ -184,13 +203,16 @@ def _verdicts(rows: Rows, scores: list[Score], curves: dict[str, Curve], labels:
     return verdicts
 
 
-def _summary(rows: Rows, scores: list[Score]) -> str:
+def _summary(rows: Rows, scores: list[Score], subject: Subject) -> str:
     accuracy, nll = scores[0], scores[1]
-    constant = ""
+    constant, distance = "", ""
     if accuracy.constant is not None:
-        constant = f" (always naming the most frequent class of training: {percent(accuracy.constant)})"
+        which = "median" if subject.point == "median" else "most frequent"
+        constant = f" (always naming the {which} class of training: {percent(accuracy.constant)})"
+    if "distance" in rows:
+        distance = f", off by {number(float(rows['distance'].mean()))} classes on average"
     return (
-        f"On {row_count(len(rows['correct']))} the model names the right class in {percent(accuracy.ensemble)}{constant}; "
-        f"it claimed {percent(float(rows['confidence'].mean()))} on average. "
+        f"On {row_count(len(rows['correct']))} the model names the right class in {percent(accuracy.ensemble)}{constant}"
+        f"{distance}; it claimed {percent(float(rows['confidence'].mean()))} on average. "
         f"Its negative log-likelihood is {number(nll.ensemble)} nats."
     )

@@ -6,29 +6,42 @@ from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Normal
+from torch.distributions import Categorical, Distribution
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles._tensors import checked_target, refuse
-from deep_ensembles.distributions import indexed
+from deep_ensembles._tensors import checked_target, has_classes, refuse
+from deep_ensembles.distributions import Ordered, family, indexed, is_whole, rebuilt, scaling_of
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report.classes import class_details, class_fields, class_values
 from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.numbers import number_details, number_fields, number_values
-from deep_ensembles.report.rows import Columns, Rows, Sources
+from deep_ensembles.report.rows import Columns, Rows, Sources, Subject
+from deep_ensembles.report.several import several_fields, several_values
 from deep_ensembles.report.words import lead_verdict
 
 _BATCH_ROWS = 16384
 
 
 class Batch(NamedTuple):
-    """Predictions for some rows, what happened, and on request what one member alone predicts."""
+    """Predictions for some rows, what happened, and on request what one member alone predicts.
+
+    Arguments:
+        prediction: of one number, count or class per row, or of several targets or labels, with `which`.
+        target: what happened.
+        single: what one member alone predicts.
+        point: which point prediction is scored, "mean", "median" or "mode", as the head says; by default the mean of numbers
+            where there is one, the median of classes with an order, the mode of others.
+        which: the number of the target or label to look at, where there are several.
+    """
 
     prediction: Prediction
     target: Any
     single: Prediction | None = None
+    point: str | None = None
+    which: int | None = None
 
 
 def evaluate(
@@ -46,10 +59,11 @@ def evaluate(
     Batches are asked for one after another and forgotten; of each row a few dozen numbers are kept.
 
     Arguments:
-        batches: `(prediction, target)` or `Batch(prediction, target, single)`, one or several; `single` is what one
-            member alone predicts.
+        batches: `(prediction, target)` or `Batch(prediction, target, single, …)`, one or several.
         constant: the same prediction for every row, to compare with, made from training targets alone: torch's `Normal`
-            of their mean and standard deviation, or `Categorical` of the classes' shares.
+            of their mean and standard deviation, another distribution of numbers fitted to them, or `Categorical` of the
+            classes' shares. The likelihood of a `Normal` is not compared with that of counts or of positive or bounded
+            numbers.
         coverage: the share of rows that intervals should hold.
         labels: the names of the classes; their numbers by default.
         columns: the data, by column, to show of rows worth a look.
@@ -63,13 +77,19 @@ def evaluate(
         0.5
     """
     check_number("coverage", coverage, low=0, high=1, above=True, below=True)
-    sources, n_classes, n_members = _collect(batches, constant, coverage)
+    sources, subject = _collect(batches, constant, coverage)
+    n_classes = subject.n_classes
     names = [str(label) for label in (range(n_classes) if labels is None else labels)] if n_classes else []
     require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
-    task = class_fields(sources, names, columns) if names else number_fields(sources, coverage, columns)
+    if n_classes:
+        task = class_fields(sources, subject, names, columns)
+    else:
+        task = number_fields(sources, subject, coverage, columns)
+    task |= several_fields(sources, subject, task)
     about = {str(name): str(value) for name, value in (about or {}).items()}
     n_rows = len(sources.ensemble["actual"])
-    return _compared_with_constant(Evaluation(n_rows=n_rows, n_members=n_members, about=about, unseen=unseen, **task))
+    evaluation = Evaluation(n_rows=n_rows, n_members=subject.n_members, about=about, unseen=unseen, **task)
+    return _compared_with_constant(evaluation)
 
 
 def _compared_with_constant(evaluation: Evaluation) -> Evaluation:
@@ -83,25 +103,65 @@ def _compared_with_constant(evaluation: Evaluation) -> Evaluation:
     return evaluation
 
 
-def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tuple[Sources, int, int]:
-    """The values of all rows, the number of classes (0 for numbers) and of members; predictions are not kept."""
+def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tuple[Sources, Subject]:
+    """The values of all rows, and what they are of; predictions are not kept."""
     parts: list[Sources] = []
-    n_classes = n_members = 0
-    for prediction, target, single in _small_batches(batches):
-        n_members, n_classes = prediction.n_members, prediction.probs.shape[-1] if prediction.is_discrete else 0
-        details = _vectors((class_details if n_classes else number_details)(prediction, target))
-        repeated = None if constant is None else _repeated(constant, len(target), n_classes)
-        ensemble, member, same = (_values(source, target, coverage) for source in (prediction, single, repeated))
+    subject = Subject("numbers", "mean", 0)
+    for whole in _small_batches(batches):
+        prediction, target, single, point, which = _one_target(whole)
+        subject = _subject(prediction, point, constant)
+        shown: Any = class_details if subject.n_classes else number_details
+        details = _vectors(shown(prediction, target))
+        repeated = None if constant is None else _repeated(constant, prediction)
+        ensemble, member, same = (_values(source, target, coverage, subject) for source in (prediction, single, repeated))
+        if repeated is not None and not subject.n_classes and not _is_match(repeated, prediction):
+            same.pop("nll", None)
+        if which is not None and whole.prediction.event_shape:
+            subject = subject._replace(several="labels" if whole.prediction.kind == "labels" else "targets")
+            details |= _vectors(several_values(whole.prediction, whole.target))
+            member |= {} if whole.single is None else _vectors(several_values(whole.single, whole.target))
         parts.append(Sources(ensemble | details, member, same))
     require(bool(parts), "batches", "at least one row", "none")
-    return Sources(*map(_joined, zip(*parts, strict=True))), n_classes, n_members
+    return Sources(*map(_joined, zip(*parts, strict=True))), subject
 
 
-def _values(prediction: Any, target: Tensor, coverage: float) -> Rows:
+def _one_target(batch: Batch) -> Batch:
+    """The batch of the target to look at, where there are several."""
+    if batch.which is None or not batch.prediction.event_shape:
+        return batch
+    prediction, single = (_select(source, batch.which) for source in (batch.prediction, batch.single))
+    target = batch.target[:, batch.which]
+    return batch._replace(prediction=prediction, single=single, target=target.long() if prediction.is_discrete else target)
+
+
+def _subject(prediction: Any, point: str | None, constant: Distribution | None) -> Subject:
+    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+    if mixture.is_discrete:
+        median = point == "median" if point is not None else isinstance(mixture.components, Ordered)
+        point = "median" if median and isinstance(mixture.components, Ordered) else "mode"
+        return Subject("classes", point, mixture.n_members, mixture.probs.shape[-1])
+    has_mean = not bool(mixture.components.mean.isnan().any())
+    point = point if point == "median" or (point == "mean" and has_mean) else "mean" if has_mean else "median"
+    least = getattr(mixture.support, "lower_bound", -1.0)
+    positive = bool((torch.as_tensor(least) >= 0).all()) and mixture.kind != "counts"
+    name = "" if constant is None else family(constant)
+    return Subject(mixture.kind, point, mixture.n_members, 0, positive, name)
+
+
+def _is_match(constant: Mixture, prediction: Prediction) -> bool:
+    """Whether likelihoods can be compared: of the same family, or both of any number."""
+    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+    kinds = [constant.components, mixture.components]
+    same = family(kinds[0]) == family(kinds[1])
+    return same or all(scaling_of(kind) in ("location-scale", None) and not is_whole(kind) for kind in kinds)
+
+
+def _values(prediction: Any, target: Tensor, coverage: float, subject: Subject) -> Rows:
     if prediction is None:
         return {}
-    is_class = prediction.is_discrete
-    return _vectors(class_values(prediction, target) if is_class else number_values(prediction, target, coverage))
+    if subject.n_classes:
+        return _vectors(class_values(prediction, target, subject.point))
+    return _vectors(number_values(prediction, target, coverage, subject.point))
 
 
 def _vectors(tensors: Mapping[str, Tensor]) -> Rows:
@@ -117,19 +177,22 @@ def _joined(parts: tuple[Rows, ...]) -> Rows:
     return {name: np.concatenate([part.pop(name) for part in parts]) for name in names}
 
 
-def _small_batches(batches: Any) -> Iterator[tuple[Any, Tensor, Any]]:
+def _small_batches(batches: Any) -> Iterator[Batch]:
     """Batches of bounded size, on the CPU in double precision."""
     several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
-    for prediction, target, single in (Batch(*batch) for batch in several):
-        shape = tuple(prediction.batch_shape + prediction.event_shape)
+    for batch in (Batch(*batch) for batch in several):
+        prediction, single = batch.prediction, batch.single
+        shape, event = tuple(prediction.batch_shape + prediction.event_shape), len(prediction.event_shape)
         cure = "take one target at a time with `target(i)`"
-        require(len(shape) == 1, "prediction", "of one number or class per row", f"shape {shape}", cure)
+        fits = len(prediction.batch_shape) == 1 and (not event or batch.which is not None)
+        require(fits, "prediction", "of one number or class per row", f"shape {shape}", cure)
         mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
-        checked = checked_target(mixture, target).detach().cpu() if shape[0] else target
+        checked = checked_target(mixture, batch.target).detach().cpu() if shape[0] else batch.target
         for start in range(0, shape[0], _BATCH_ROWS):
             rows = slice(start, start + _BATCH_ROWS)
             actual = checked[rows] if mixture.is_discrete else checked[rows].double()
-            yield _in_double(prediction[rows]), actual, None if single is None else _in_double(single[rows])
+            member = None if single is None else _in_double(single[rows])
+            yield batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member)
 
 
 def _in_double(prediction: Prediction) -> Prediction:
@@ -138,27 +201,38 @@ def _in_double(prediction: Prediction) -> Prediction:
     return precise(prediction)
 
 
-def _repeated(constant: Distribution, n_rows: int, n_classes: int) -> Mixture:
-    """The constant prediction for so many rows."""
-    if n_classes:
+def _repeated(constant: Distribution, prediction: Any) -> Mixture:
+    """The constant prediction for as many rows."""
+    n_rows, is_class = prediction.batch_shape[0], prediction.is_discrete
+    if is_class:
+        n_classes = prediction.probs.shape[-1]
         is_fitting = isinstance(constant, Categorical) and constant.probs.shape == (n_classes,)
         require(is_fitting, "constant", f"one Categorical of {n_classes} classes", constant)
         shares: Tensor = constant.probs.detach().cpu().double()  # type: ignore[attr-defined]
-        return Mixture(Categorical(probs=shares.expand(1, n_rows, n_classes)))
-    require(isinstance(constant, Normal) and not constant.batch_shape, "constant", "one Normal for numbers", constant)
-    return precise(Mixture(constant.expand((1, n_rows))))
+        kind = type(prediction.components) if isinstance(prediction.components, Ordered) else Categorical
+        return Mixture(kind(probs=shares.expand(1, n_rows, n_classes)))
+    is_number = isinstance(constant, Distribution) and not has_classes(constant)
+    is_one = is_number and not constant.batch_shape and not constant.event_shape
+    require(is_one, "constant", "one Normal, or one other distribution of a number", constant)
+    return precise(Mixture(rebuilt(constant, lambda parameter: parameter.expand(1, n_rows, *parameter.shape))))
 
 
 def beside_targets(
-    predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *, which: int = 0
+    predictions: Iterable[Prediction],
+    targets: Any,
+    singles: Iterable[Prediction] | None = None,
+    *,
+    which: int = 0,
+    point: str | None = None,
 ) -> Iterator[Batch]:
     """Batches for `evaluate`: predictions for consecutive rows, their targets, and what one member alone predicts.
 
     Arguments:
         predictions: as `Ensemble.batches` gives them.
-        targets: one for each row.
+        targets: one for each row, or all of them where there are several.
         singles: the same of one member, as `ensemble.subset(1).batches` gives them.
         which: the number of the target, where several are predicted.
+        point: which point prediction is scored, as the head says.
 
     Example:
         >>> import torch
@@ -169,11 +243,17 @@ def beside_targets(
     start = 0
     for prediction, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
         stop = start + prediction.batch_shape[0]
-        yield Batch(_select(prediction, which), targets[start:stop], None if single is None else _select(single, which))
+        batch = Batch(prediction, targets[start:stop], single, point, which)
+        # Where only the target to look at is given, nothing is known of the others.
+        yield (
+            batch
+            if np.ndim(targets) > 1
+            else batch._replace(prediction=_select(prediction, which), single=_select(single, which))
+        )
         start = stop
 
 
-def _select(prediction: Prediction, which: int) -> Prediction:
+def _select(prediction: Any, which: int) -> Any:
     return prediction.target(which) if isinstance(prediction, Mixture) and prediction.event_shape else prediction
 
 

@@ -10,7 +10,7 @@ from deep_ensembles.report.words import number, percent
 
 # Columns of numbers; None where a row has none.
 Curve: TypeAlias = Mapping[str, Sequence[Any]]
-Better: TypeAlias = Literal["lower", "higher"] | float
+Better: TypeAlias = Literal["lower", "higher", "as promised"] | float
 # The names of these fields in JSON, where other programs read them.
 _JSON_NAMES = {"thresholds": "stops", "unseen": "outside"}
 
@@ -22,7 +22,8 @@ class Score:
     Arguments:
         name: what it is called.
         meaning: its definition in a line.
-        better: whether lower or higher is better, or which value is aimed at.
+        better: whether lower or higher is better, or which value is aimed at; "as promised" where every prediction has
+            an aim of its own.
         ensemble, single, constant: the values; None where there is none.
         gain: ensemble minus single.
         gain_error: the standard error of the gain over rows.
@@ -58,9 +59,9 @@ class Score:
 
     @property
     def best(self) -> float | None:
-        """The best of the values; None where there is only one, or for a width, which alone says nothing."""
+        """The best of the values; None where there is only one, or for a width or a promise, which alone says nothing."""
         values = [value for value in self.values if value is not None]
-        if len(values) < 2 or self.name.endswith("width"):
+        if len(values) < 2 or self.name.endswith("width") or self.better == "as promised":
             return None
         if isinstance(self.better, float):
             aim = self.better
@@ -83,7 +84,7 @@ class Threshold:
 
     Arguments:
         wanted: the accuracy, or the mean absolute error, that is wanted.
-        threshold: the least confidence, or the greatest standard deviation, that is trusted.
+        threshold: the least confidence, or the greatest uncertainty (see `Evaluation.notes`), that is trusted.
         reached: the accuracy, or the mean absolute error, of the rows kept.
         kept: the share of the rows kept.
         rows: their number.
@@ -147,6 +148,7 @@ class Evaluation:
         unseen: columns with values that training did not see; None where that is not known.
         verdicts: by curve, a sentence computed from its numbers.
         summary: one or two sentences for a reader of nothing else.
+        notes: by place on the page, what is special to this kind of prediction.
     """
 
     task: Literal["numbers", "classes"]
@@ -163,6 +165,7 @@ class Evaluation:
     unseen: Sequence[Unseen] | None
     verdicts: Mapping[str, str]
     summary: str
+    notes: Mapping[str, str]
 
     def score(self, name: str) -> Score:
         """The score of that name."""

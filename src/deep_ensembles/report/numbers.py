@@ -1,5 +1,6 @@
 """Predicted numbers: values per row → scores, curves, thresholds, verdicts."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ from deep_ensembles.distributions import Delta
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score, Threshold
-from deep_ensembles.report.rows import Columns, Rows, Sources, Vector
+from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
 from deep_ensembles.report.words import count, coverage_verdict, level, number, order_verdict, percent, round_step, row_count
 from deep_ensembles.scoring import crps, log_score
 
@@ -20,75 +21,135 @@ _HISTOGRAM_BINS = 10
 _UNITS = "in the target's units"
 
 
-def number_values(prediction: Prediction, target: torch.Tensor, coverage: float) -> dict[str, torch.Tensor]:
+def number_values(prediction: Prediction, target: torch.Tensor, coverage: float, point: str) -> dict[str, torch.Tensor]:
     """What predictions of numbers were worth, row by row; of the widths of intervals only the sum, once per batch."""
+    guess = prediction.icdf(torch.tensor(0.5, dtype=torch.float64)) if point == "median" else prediction.mean
     values = {
-        "mean": prediction.mean,
+        point: guess,
         "std": prediction.stddev,
-        "distance": (prediction.mean - target).abs(),
+        "distance": (guess - target).abs(),
         "level": prediction.cdf(target).clamp(0, 1),
-        "crps": crps(prediction, target),
     }
-    if not isinstance(getattr(prediction, "components", None), Delta):
-        values["nll"] = log_score(prediction, target)
+    values |= {"below": prediction.cdf(target - 1).clamp(0, 1)} if prediction.kind == "counts" else {}
+    values |= _scored(prediction, target)
     for share in _width_levels(coverage):
         low, high = (prediction.icdf(torch.tensor((1 + sign * share) / 2, dtype=torch.float64)) for sign in (-1, 1))
         values[f"width {share}"] = (high - low).sum()[None]
         if share == coverage:
-            values |= {"inside": _inside(values["level"], share), "low": low, "high": high}
+            values |= {"inside": _inside(values, share), "low": low, "high": high}
+            if "below" in values:
+                values["promised"] = prediction.cdf(high) - prediction.cdf(low - 1)
+    return values
+
+
+def _scored(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The scores that exist: points have no density, and very heavy tails no CRPS."""
+    values = {}
+    with contextlib.suppress(ValueError):
+        values["crps"] = crps(prediction, target)
+    if not isinstance(getattr(prediction, "components", None), Delta):
+        values["nll"] = log_score(prediction, target)
     return values
 
 
 def number_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
-    """What else is shown of the ensemble's rows."""
+    """What else is shown of the ensemble's rows; parts of a variance only where it is finite."""
+    if not bool(prediction.variance.isfinite().all()):
+        return {"actual": target}
     parts = {"aleatoric": prediction.aleatoric, "epistemic": prediction.epistemic}
     return {"actual": target, **{name: variance.clamp_min(0).sqrt() for name, variance in parts.items()}}
 
 
-def number_fields(sources: Sources, coverage: float, columns: Columns | None) -> dict[str, Any]:
+def number_fields(sources: Sources, subject: Subject, coverage: float, columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to predicted numbers."""
-    rows = sources.ensemble
-    scores, curves = _scores(sources, coverage), _curves(sources, coverage)
-    shown = {"actual": rows["actual"], "predicted": rows["mean"], "error": rows["mean"] - rows["actual"]}
-    shown |= {name: rows[name] for name in ("std", "aleatoric", "epistemic", "low", "high")}
+    measure = _add_uncertainty(sources, coverage)
+    rows, point = sources.ensemble, subject.point
+    scores, curves = _scores(sources, subject, coverage, measure), _curves(sources, subject, coverage)
+    shown = {"actual": rows["actual"], "predicted": rows[point], "error": rows[point] - rows["actual"]}
+    names = ("std", "aleatoric", "epistemic") if "aleatoric" in rows else ()
+    shown |= {name: rows[name] for name in (*names, "low", "high")}
     # Where the spread is the same for every row, none is more uncertain than another.
-    uncertainty = rows["std"] if np.ptp(rows["std"]) > 0 else np.zeros_like(rows["std"])
+    uncertainty = rows["uncertainty"]
     return {
         "task": "numbers",
         "coverage": coverage,
         "labels": (),
         "scores": scores,
         "curves": curves,
-        "thresholds": _thresholds(rows["std"], rows["distance"]),
-        "uncertain": per_row.examples(uncertainty, shown, columns),
+        "thresholds": _thresholds(uncertainty, rows["distance"]),
+        "uncertain": per_row.examples(uncertainty if np.ptp(uncertainty) > 0 else 0 * uncertainty, shown, columns),
         "wrong": per_row.examples(rows["distance"], shown, columns),
-        "verdicts": _verdicts(rows, scores, curves, coverage),
-        "summary": _summary(rows, scores, coverage),
+        "verdicts": _verdicts(rows, scores, curves, subject, coverage),
+        "summary": _summary(rows, scores, subject, coverage),
+        "notes": _notes(subject, coverage, measure),
     }
 
 
-def _scores(sources: Sources, coverage: float) -> list[Score]:
+def _add_uncertainty(sources: Sources, coverage: float) -> str:
+    """What orders rows by uncertainty, added to all sources: the standard deviation, or where that is infinite a width."""
+    by_deviation = bool(np.isfinite(sources.ensemble["std"]).all())
+    for rows in sources:
+        if rows:
+            measured = rows["std"] if by_deviation else rows["high"] - rows["low"]
+            rows["uncertainty"] = np.where(np.isfinite(measured), measured, 0.0)
+            # The level of each target; of a count one of those between F(y - 1) and F(y), drawn always alike.
+            draws = np.random.default_rng(0).uniform(size=len(rows["level"]))
+            rows["drawn"] = rows["level"] - draws * (rows["level"] - rows["below"]) if "below" in rows else rows["level"]
+    return "standard deviation" if by_deviation else f"width of the {level(coverage)} interval"
+
+
+def _notes(subject: Subject, coverage: float, measure: str) -> dict[str, str]:
+    """Sentences that hold for this kind of prediction."""
+    notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
+    notes["rows"] = "The standard deviation (std) is noise that members agree on and their disagreement; the squares add up."
+    notes["parts"] = "variance, and the variance of their means; they add up. Standard deviations are the roots."
+    if measure != "standard deviation":
+        notes["rows"] = f"Tails are so heavy that standard deviations are infinite: the {measure} says how unsure a row is."
+        notes["parts"] = "variance, and the variance of their means; not shown, as a variance here is infinite."
+    normal = "normal distribution for every row: mean and standard deviation of the training targets"
+    family = f"distribution for every row: {subject.constant}, fitted to the training targets"
+    notes["constant"] = normal if subject.constant == "Normal" else family
+    notes |= {"positive": "Predicted numbers are more than 0."} if subject.positive else {}
+    if subject.kind == "counts":
+        notes["interval"] = (
+            f"An interval of whole numbers cannot leave out exactly {level((1 - coverage) / 2)} on each side: it holds at "
+            f"least {level(coverage)} of the predicted probability, often more."
+        )
+    return notes
+
+
+def _scores(sources: Sources, subject: Subject, coverage: float, measure: str) -> list[Score]:
     interval, scores = level(coverage), []
+    is_count, skipped = subject.kind == "counts", sources.constant and "nll" not in sources.constant
     if "nll" in sources.ensemble:
-        scores.append(sources.mean_score("nll", "NLL", "mean negative log-likelihood, −log p(y), in nats"))
-    meaning = f"mean continuous ranked probability score, ∫(F(z) − 1{{y ≤ z}})² dz, {_UNITS}"
-    scores += [sources.mean_score("crps", "CRPS", meaning), *_error_scores(sources)]
+        meaning = f"mean negative log-likelihood, −log {'P' if is_count else 'p'}(y), in nats"
+        meaning += "; the constant's is of another kind and no match" if skipped else ""
+        scores.append(sources.mean_score("nll", "NLL", meaning))
+    if "crps" in sources.ensemble:
+        formula = "Σ(F(k) − 1{y ≤ k})²" if is_count else "∫(F(z) − 1{y ≤ z})² dz"
+        meaning = f"mean continuous ranked probability score, {formula}, {_UNITS}"
+        scores.append(sources.mean_score("crps", "CRPS", meaning))
+    scores += _error_scores(sources, subject.point)
     meaning = f"share of rows inside the central {interval} interval"
-    scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, coverage, share=True))
+    if is_count:
+        promised = percent(float(sources.ensemble["promised"].mean()))
+        meaning += f"; of whole numbers it holds more, here {promised} of the ensemble's predicted probability"
+        scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, "as promised", share=True))
+    else:
+        scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, coverage, share=True))
     meaning = f"mean width of the central {interval} interval, {_UNITS}; narrow is good if the coverage holds"
     scores.append(Score(f"{interval} width", meaning, "lower", *sources.apply(lambda rows: _width(rows, coverage))))
     meaning = f"mean distance between observed and wanted coverage over the {len(_LEVELS)} levels 5, 10, …, 95 per cent"
+    meaning += ", each count standing for a level drawn between F(y − 1) and F(y)" if is_count else ""
     scores.append(Score("Calibration error", meaning, "lower", *sources.apply(_calibration_error), share=True))
     ensemble, single, constant = sources.apply(_rank_correlation)
     if ensemble is not None:
-        meaning = (
-            "Spearman's, of predicted standard deviation and absolute error: 1 if it orders the errors, 0 if it says nothing"
-        )
+        meaning = f"Spearman's, of predicted {measure} and absolute error: 1 if it orders the errors, 0 if it says nothing"
         scores.append(Score("Rank correlation", meaning, "higher", ensemble, single, constant))
     return scores
 
 
-def _error_scores(sources: Sources) -> list[Score]:
+def _error_scores(sources: Sources, point: str) -> list[Score]:
     ours, single, constant = sources.apply(lambda rows: _root_mean_square(rows["distance"]))
     gain = error = None
     if ours and single:
@@ -96,9 +157,9 @@ def _error_scores(sources: Sources) -> list[Score]:
         # To first order a root mean square moves with each row by e²/(2·RMSE).
         moves = (rows["distance"] ** 2 / (2 * root) for rows, root in ((sources.ensemble, ours), (sources.single, single)))
         error = per_row.mean_difference(*moves)[1]
-    meaning = f"root of the mean squared error of the predicted mean, {_UNITS}"
+    meaning = f"root of the mean squared error of the predicted {point}, {_UNITS}"
     scores = [Score("RMSE", meaning, "lower", ours, single, constant, gain, error)]
-    scores.append(sources.mean_score("distance", "MAE", f"mean absolute error of the predicted mean, {_UNITS}"))
+    scores.append(sources.mean_score("distance", "MAE", f"mean absolute error of the predicted {point}, {_UNITS}"))
     if (spread := float(sources.ensemble["actual"].std())) > 0:
         meaning = "1 minus the squared error's share in the variance of these rows' targets; 1 is perfect, 0 is their mean"
         explained = sources.apply(lambda rows: 1 - (_root_mean_square(rows["distance"]) / spread) ** 2)
@@ -108,7 +169,7 @@ def _error_scores(sources: Sources) -> list[Score]:
 
 def _rank_correlation(rows: Rows) -> float | None:
     """Spearman's: the correlation of the ranks."""
-    uncertainty, error = per_row.ranks(rows["std"]), per_row.ranks(rows["distance"])
+    uncertainty, error = per_row.ranks(rows["uncertainty"]), per_row.ranks(rows["distance"])
     return float(np.corrcoef(uncertainty, error)[0, 1]) if np.ptp(uncertainty) and np.ptp(error) else None
 
 
@@ -116,13 +177,16 @@ def _width_levels(coverage: float) -> list[float]:
     return sorted({*_WIDTH_LEVELS, coverage})
 
 
-def _inside(levels: Any, coverage: float) -> Any:
-    """Which targets, given as levels of their predicted distributions, lie in the central interval."""
-    return (levels >= (1 - coverage) / 2) & (levels <= (1 + coverage) / 2)
+def _inside(rows: Any, coverage: float) -> Any:
+    """Which targets, given as levels of their predicted distributions, lie in the central interval; its ends are inside."""
+    levels, low, high = rows["level"], (1 - coverage) / 2, (1 + coverage) / 2
+    # A count is at most the upper end where F(y - 1) has not reached its level yet.
+    return (levels >= low) & (rows["below"] < high if "below" in rows else levels <= high)
 
 
 def _observed_coverage(rows: Rows, wanted: float) -> float:
-    return float(_inside(rows["level"], wanted).mean())
+    """The share of rows in their central interval, by levels that can be as even as wanted."""
+    return float(_inside({"level": rows["drawn"]}, wanted).mean())
 
 
 def _width(rows: Rows, coverage: float) -> float:
@@ -133,23 +197,28 @@ def _calibration_error(rows: Rows) -> float:
     return float(np.mean([abs(_observed_coverage(rows, wanted) - wanted) for wanted in _LEVELS]))
 
 
-def _curves(sources: Sources, coverage: float) -> dict[str, Curve]:
+def _curves(sources: Sources, subject: Subject, coverage: float) -> dict[str, Curve]:
     ensemble, width_levels = sources.ensemble, _width_levels(coverage)
     calibration: dict[str, Any] = {"level": list(_LEVELS)}
     width: dict[str, Any] = {"level": width_levels}
     for name, rows in sources._asdict().items():
         if rows:
             calibration[name] = [_observed_coverage(rows, wanted) for wanted in _LEVELS]
-            width[f"{name} coverage"] = [_observed_coverage(rows, wanted) for wanted in width_levels]
+            width[f"{name} coverage"] = [float(_inside(rows, wanted).mean()) for wanted in width_levels]
             width[f"{name} width"] = [_width(rows, wanted) for wanted in width_levels]
-    errors = {"spread": ensemble["std"], "error": ensemble["distance"]}
+    uncertainty = ensemble["uncertainty"]
+    errors, mean = {"spread": uncertainty, "error": ensemble["distance"]}, _root_mean_square
+    names: tuple[str, ...] = ("actual", subject.point, "low", "high", "aleatoric", "epistemic")
+    if "aleatoric" not in ensemble:
+        # Squares of what is nearly infinite would say nothing.
+        names, mean = names[:4], lambda values: float(np.mean(values))
     return {
         "calibration": calibration,
-        "levels": per_row.histogram(ensemble["level"], _HISTOGRAM_BINS),
+        "levels": per_row.histogram(ensemble["drawn"], _HISTOGRAM_BINS),
         "width": width,
-        "rows": per_row.sample_rows(ensemble, ("actual", "mean", "low", "high", "aleatoric", "epistemic")),
-        "error": per_row.group_means(ensemble["std"], errors, _root_mean_square),
-        "risk": per_row.risk_curve(ensemble["std"], ensemble["distance"]),
+        "rows": per_row.sample_rows(ensemble, names),
+        "error": per_row.group_means(uncertainty, errors, mean),
+        "risk": per_row.risk_curve(uncertainty, ensemble["distance"]),
     }
 
 
@@ -157,27 +226,32 @@ def _root_mean_square(values: Vector) -> float:
     return float(np.sqrt(np.mean(values**2)))
 
 
-def _thresholds(std: Vector, distance: Vector) -> list[Threshold]:
+def _thresholds(uncertainty: Vector, distance: Vector) -> list[Threshold]:
     overall, targets = float(distance.mean()), []
     if overall > 0:
         step = round_step(overall, 50)
         targets = [float(f"{i * step:.12g}") for i in range(math.floor(overall / step), 0, -1) if i * step < overall]
-    return per_row.thresholds(std, distance, targets, at_least=False)
+    return per_row.thresholds(uncertainty, distance, targets, at_least=False)
 
 
-def _verdicts(rows: Rows, scores: list[Score], curves: dict[str, Curve], coverage: float) -> dict[str, str]:
-    n_rows, risk = len(rows["actual"]), curves["risk"]["risk"]
-    below = float((rows["actual"] < rows["mean"]).mean())
-    half, variance = risk[(len(risk) - 1) // 2], float(np.mean(rows["std"] ** 2))
-    part = float(np.mean(rows["epistemic"] ** 2)) / variance if variance > 0 else 0.0
-    outside = n_rows - int(rows["inside"].sum())
+def _verdicts(
+    rows: Rows, scores: list[Score], curves: dict[str, Curve], subject: Subject, coverage: float
+) -> dict[str, str]:
+    n_rows, risk, point = len(rows["actual"]), curves["risk"]["risk"], subject.point
+    below, half = float((rows["actual"] < rows[point]).mean()), risk[(len(risk) - 1) // 2]
+    outside, promised = n_rows - int(rows["inside"].sum()), rows.get("promised")
     verdicts = {
-        "calibration": coverage_verdict(coverage, float(rows["inside"].mean()), n_rows),
-        "levels": f"{percent(below)} of the targets lie below the predicted mean.",
+        "calibration": coverage_verdict(
+            coverage, float(rows["inside"].mean()), n_rows, None if promised is None else float(promised.mean())
+        ),
+        "levels": f"{percent(below)} of the targets lie below the predicted {point}.",
         "rows": f"{count(outside)} of {count(n_rows)} rows lie outside their {level(coverage)} interval.",
         "risk": f"The surest half of the rows has a mean absolute error of {number(half)}, all rows {number(risk[-1])}.",
-        "parts": f"{percent(part)} of the predicted variance is disagreement between members.",
     }
+    if "epistemic" in rows:
+        variance = float(np.mean(rows["std"] ** 2))
+        part = float(np.mean(rows["epistemic"] ** 2)) / variance if variance > 0 else 0.0
+        verdicts["parts"] = f"{percent(part)} of the predicted variance is disagreement between members."
     by_name = {score.name: score for score in scores}
     if "Rank correlation" in by_name and n_rows >= per_row.MIN_ROWS:
         correlation = by_name["Rank correlation"].ensemble
@@ -190,12 +264,17 @@ def _verdicts(rows: Rows, scores: list[Score], curves: dict[str, Curve], coverag
     return verdicts
 
 
-def _summary(rows: Rows, scores: list[Score], coverage: float) -> str:
+def _summary(rows: Rows, scores: list[Score], subject: Subject, coverage: float) -> str:
     by_name, interval = {score.name: score for score in scores}, level(coverage)
     error, observed, width = (by_name[name] for name in ("MAE", f"{interval} coverage", f"{interval} width"))
-    constant = "" if error.constant is None else f" (always predicting the training mean: {number(error.constant)})"
+    constant = ""
+    if error.constant is not None:
+        constant = f" (always predicting the training {subject.point}: {number(error.constant)})"
+    promised = ""
+    if "promised" in rows:
+        promised = f", which promise {percent(float(rows['promised'].mean()))} as they are of whole numbers,"
     return (
         f"On {row_count(len(rows['actual']))} the model is off by {number(error.ensemble)} on average{constant}; "
-        f"its {interval} intervals held {percent(observed.ensemble)} of the rows "
+        f"its {interval} intervals{promised} held {percent(observed.ensemble)} of the rows "
         f"and are {number(width.ensemble)} wide on average."
     )

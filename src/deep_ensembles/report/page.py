@@ -97,7 +97,7 @@ def render(evaluation: Evaluation, title: str) -> str:
         trust=_trust(evaluation),
         charts=evaluation_charts(evaluation),
         draw=draw,
-        classes=[_confusion_listing(evaluation), _class_listing(evaluation)] if evaluation.task == "classes" else [],
+        classes=_class_listings(evaluation) if evaluation.task == "classes" else [],
         examples=_example_listings(evaluation),
         unseen=_unseen_listing(evaluation.unseen or ()),
     )
@@ -119,7 +119,8 @@ def _headline(evaluation: Evaluation) -> list[str]:
 
 def _trust(evaluation: Evaluation) -> dict[str, Any]:
     """What the section about thresholds shows."""
-    label, heads = "Wanted mean absolute error", ["Wanted error", "Greatest standard deviation", "Error reached"]
+    greatest = f"Greatest {evaluation.notes['uncertainty']}"
+    label, heads = "Wanted mean absolute error", ["Wanted error", greatest, "Error reached"]
     if evaluation.task == "classes":
         label, heads = "Wanted accuracy", ["Wanted accuracy", "Least confidence", "Accuracy reached"]
     lines = evaluation.thresholds
@@ -145,7 +146,7 @@ def _threshold_texts(evaluation: Evaluation, line: Threshold) -> dict[str, str]:
         rule, result = "confidence is at least", f"of which {reached} are right"
     else:
         wanted, reached = number(line.wanted), number(line.reached)
-        rule, result = "standard deviation is at most", f"which are off by {reached} on average"
+        rule, result = f"{evaluation.notes['uncertainty']} is at most", f"which are off by {reached} on average"
     threshold, kept, rows = threshold_text(line.threshold, at_least=is_classes), percent(line.kept), count(line.rows)
     share = f"That keeps {kept} of the rows ({rows} of {count(evaluation.n_rows)})"
     answer = f"Trust predictions whose {rule} {threshold}. {share}, {result}."
@@ -192,18 +193,27 @@ def _value_text(name: str, value: Any) -> str:
     return value if isinstance(value, str) else number(value)
 
 
-def _class_listing(evaluation: Evaluation) -> Listing:
-    """The classes with their rows, recall and precision; of very many those of least recall."""
-    curve = evaluation.curves["classes"]
-    lines = list(zip(evaluation.labels, curve["rows"], curve["recall"], curve["precision"], strict=True))
-    title = "Each class: its rows, the share of them found (recall), the share of its predictions that are right (precision)"
+def _class_listings(evaluation: Evaluation) -> list[Listing]:
+    """What is confused most, and of every class, and label where there are several, what is found of it."""
+    listings = [_confusion_listing(evaluation), _found_listing("class", "classes", evaluation.labels, evaluation)]
+    if "labels" in evaluation.curves:
+        names = [str(number) for number in range(len(evaluation.curves["labels"]["rows"]))]
+        listings.append(_found_listing("label", "labels", names, evaluation))
+    return listings
+
+
+def _found_listing(one: str, several: str, names: Sequence[str], evaluation: Evaluation) -> Listing:
+    """Classes or labels with their rows, recall and precision; of very many those of least recall."""
+    curve = evaluation.curves[several]
+    lines = list(zip(names, curve["rows"], curve["recall"], curve["precision"], strict=True))
+    title = (
+        f"Each {one}: its rows, the share of them found (recall), the share of its predictions that are right (precision)"
+    )
     if len(lines) > MATRIX_CLASSES:
         lines = sorted((line for line in lines if line[2] is not None), key=lambda line: line[2])[:_CLASSES_SHOWN]
-        title = f"The {len(lines)} of {len(evaluation.labels)} classes that are found least: recall and precision"
-    shown = [
-        [label, count(n), *("–" if share is None else percent(share) for share in shares)] for label, n, *shares in lines
-    ]
-    return Listing(title, ["Class", "Rows", "Recall", "Precision"], shown)
+        title = f"The {len(lines)} of {len(names)} {several} that are found least: recall and precision"
+    shown = [[name, count(n), *("–" if share is None else percent(share) for share in shares)] for name, n, *shares in lines]
+    return Listing(title, [one.capitalize(), "Rows", "Recall", "Precision"], shown)
 
 
 def _confusion_listing(evaluation: Evaluation) -> Listing:

@@ -27,6 +27,28 @@ _EXAMPLE_ROWS = 10
 _UNSEEN_EXAMPLES = 3
 
 
+class Subject(NamedTuple):
+    """What is predicted, and what a point prediction is.
+
+    Arguments:
+        kind: numbers, counts or classes.
+        point: mean or median; of classes the mode or, where they have an order, the median.
+        n_members: how many.
+        n_classes: how many, 0 for numbers.
+        positive: whether all predicted numbers are more than 0.
+        constant: the family of the constant prediction.
+        several: what else is predicted for each row, "targets" or "labels"; empty if nothing is.
+    """
+
+    kind: str
+    point: str
+    n_members: int
+    n_classes: int = 0
+    positive: bool = False
+    constant: str = ""
+    several: str = ""
+
+
 class Sources(NamedTuple):
     """Values per row of three kinds of predictions: the ensemble's, one member's, a constant; empty if not known."""
 
@@ -55,7 +77,8 @@ class Sources(NamedTuple):
         """
         ensemble, single, constant = (rows.get(key) for rows in self)
         gains = (*mean_difference(ensemble, single), *mean_difference(ensemble, constant))
-        return Score(name, meaning, better, *self.apply(lambda rows: float(rows[key].mean())), *gains, share)
+        values = self.apply(lambda rows: float(rows[key].mean()) if key in rows else None)
+        return Score(name, meaning, better, *values, *gains, share)  # type: ignore[arg-type]
 
 
 def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, float | None]:

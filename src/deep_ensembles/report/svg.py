@@ -33,14 +33,18 @@ class Axes(NamedTuple):
     left: float
     bottom: float
     right: float = _WIDTH - _RIGHT
+    logarithmic: bool = False
 
     def x(self, value: float) -> float:
-        low, high = self.x_limits
-        return self.left + (value - low) / (high - low) * (self.right - self.left)
+        return self.left + self._share(value, *self.x_limits) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        low, high = self.y_limits
-        return self.bottom - (value - low) / (high - low) * (self.bottom - self.top)
+        return self.bottom - self._share(value, *self.y_limits) * (self.bottom - self.top)
+
+    def _share(self, value: float, low: float, high: float) -> float:
+        if self.logarithmic:
+            return math.log(max(value, low) / low) / math.log(high / low)
+        return (value - low) / (high - low)
 
     def points(self, xs: Any, ys: Any) -> list[tuple[float, float]]:
         """Where the points with finite coordinates are."""
@@ -62,13 +66,16 @@ def draw(panel: Panel, name: str, description: str) -> str:
     """
     legend, n_lines = _legend(panel)
     x_limits, y_limits = _limits(panel)
-    x_places, y_places = _places(panel.x_ticks, x_limits), _places(panel.y_ticks, y_limits)
+    if panel.logarithmic:
+        x_places, y_places = _powers(*x_limits), _powers(*y_limits)
+    else:
+        x_places, y_places = _places(panel.x_ticks, x_limits), _places(panel.y_ticks, y_limits)
     across, aside = (max((len(text) for _, text in places), default=0) for places in (x_places, y_places))
     slanted = bool(panel.x_ticks and x_places) and across * _CHARACTER > (_WIDTH - 120) / len(x_places)
     below = 40.0 + 0.75 * _CHARACTER * across if slanted else _BOTTOM
     left = min(130.0, max(_LEFT, 32.0 + _CHARACTER * aside))
     height = _HEIGHT + (_LEGEND_LINE * max(0, n_lines - 1)) + (below - _BOTTOM)
-    axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * n_lines, left, height - below)
+    axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * n_lines, left, height - below, logarithmic=panel.logarithmic)
     if panel.x_ticks is None:
         x_places = _spaced(x_places, axes.right - left)
     has_rules = not any(isinstance(layer, Grid) for layer in panel.layers)
@@ -83,7 +90,12 @@ def _limits(panel: Panel) -> tuple[Limits, Limits]:
         if isinstance(layer, Grid):
             rows, columns = layer.cells.shape
             return (-0.5, columns - 0.5), (rows - 0.5, -0.5)
-    xs, ys = zip(*(_coordinates(layer) for layer in panel.layers), strict=True) if panel.layers else ((), ())
+    # On a logarithmic axis bars may end near 0; they are cut off.
+    layers = [layer for layer in panel.layers if not (panel.logarithmic and isinstance(layer, Span))]
+    xs, ys = zip(*(_coordinates(layer) for layer in layers), strict=True) if layers else ((), ())
+    if panel.logarithmic:
+        (left, right), (low, high) = (_padded([np.log(np.asarray(values, float)) for values in axis]) for axis in (xs, ys))
+        return (math.exp(left), math.exp(right)), (math.exp(low), math.exp(high))
     return panel.x_limits or _padded(xs), panel.y_limits or _padded(ys)
 
 
@@ -118,6 +130,20 @@ def _places(names: Sequence[str] | None, limits: Limits) -> Places:
     if len(names) > _MANY_CLASSES:
         return []
     return [(float(i), name if len(name) <= 14 else name[:13] + "…") for i, name in enumerate(names)]
+
+
+def _powers(low: float, high: float) -> Places:
+    """Round numbers on a logarithmic axis: 1, 2 and 5 times powers of ten, or where these are many some powers alone.
+
+    Example:
+        >>> [text for _, text in _powers(0.8, 150.0)], [text for _, text in _powers(1.0, 1e9)]
+        (['1', '2', '5', '10', '20', '50', '100'], ['1', '100', '10k', '1M', '100M'])
+    """
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    every = max(1, math.ceil((last - first) / 8))
+    factors = (1, 2, 5) if high <= 1e3 * low else (1,)
+    values = [float(f"{factor}e{power}") for power in range(first, last + 1, every) for factor in factors]
+    return [(value, tick_text(value, value)) for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
 
 def _spaced(places: Places, width: float) -> Places:

@@ -125,20 +125,28 @@ def gain_verdict(name: str, gain: float, error: float) -> str:
     return f"The ensemble's {name} is {change} than that of one member (± {number(error, 2)}): {verdict}."
 
 
-def coverage_verdict(wanted: float, observed: float, n_rows: int) -> str:
+def coverage_verdict(wanted: float, observed: float, n_rows: int, promised: float | None = None) -> str:
     """Whether intervals hold as many rows as they should, or chance explains the difference.
+
+    Arguments:
+        wanted: the share of rows that they are made for.
+        observed: the share inside.
+        n_rows: of how many.
+        promised: the predicted probability inside; of whole numbers it is more than wanted.
 
     Example:
         >>> print(coverage_verdict(0.9, 0.873, 4000).replace("\u202f", " "))
         The 90 % intervals hold 87.3 % of the rows: slightly too narrow.
     """
-    chance = 2 * math.sqrt(wanted * (1 - wanted) / n_rows)
-    difference = observed - wanted
+    aim = wanted if promised is None else min(promised, 1.0)
+    chance = 2 * math.sqrt(aim * (1 - aim) / n_rows)
+    difference = observed - aim
     if abs(difference) <= chance:
         verdict = f"as promised, within the {100 * chance:.1f} points that chance explains"
     else:
         verdict = f"{'slightly ' if abs(difference) <= 0.05 else ''}too {'narrow' if difference < 0 else 'wide'}"
-    return f"The {level(wanted)} intervals hold {percent(observed)} of the rows: {verdict}."
+    whole = "" if promised is None else f" and promise {percent(aim)}, as they are of whole numbers"
+    return f"The {level(wanted)} intervals hold {percent(observed)} of the rows{whole}: {verdict}."
 
 
 def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
