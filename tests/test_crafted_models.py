@@ -327,7 +327,7 @@ def predict(name: str, model: Any) -> None:
         rows = np.zeros((3, model.n_features_in_))
         model.predict(rows)
         prediction = model.predict_distribution(rows)
-    assert len(prediction.mean) == len(prediction.variance)
+    assert len(prediction.aleatoric) == len(prediction.epistemic)
 
 
 def attacked(seed: int, name: str, folder: Path) -> bool:
