@@ -51,12 +51,16 @@ NAMES = [
     "ZeroInflated",
     "beta_nll",
     "brier",
+    "censored",
     "cross_validate",
     "crps",
+    "energy_score",
     "fit_ensemble",
+    "interval_score",
     "load",
     "log_score",
     "mlp",
+    "pinball",
     "squared_error",
 ]
 ROOMS = {
