@@ -11,13 +11,13 @@ from torch import Tensor
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import cross_validation_splits
-from deep_ensembles._tensors import as_tensor
+from deep_ensembles._tensors import as_tensor, checked_events, is_structured, times_and_events
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.scoring import ScoringRule, censored, log_score
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
 from deep_ensembles.training.inputs import check_finite, is_dataset
@@ -48,9 +48,10 @@ def fit_ensemble(
             keys as arguments) or several tensors; or a map-style dataset of `(input, target)` pairs or of dicts with a
             `target`, which is then streamed. Whole numbers are standardised as other numbers are, unless the network takes
             them only as they are (tokens for an embedding); in a dict or tuple, only where the network refuses them.
-        targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.
+        targets: `[row]` numbers or class numbers, or `[row, target]` numbers; or times that may be censored, as a structured
+            array of flag (event) and number (time); none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
-        scoring_rule: the training criterion.
+        scoring_rule: the training criterion; of censored times it becomes `censored(log_score)`.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.1)` for one that
             needs no targets; none by default.
         n_members: how many networks.
@@ -69,7 +70,7 @@ def fit_ensemble(
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
     rows = _rows(inputs, targets, sample_weight, recipe)
-    algorithm = _algorithm(rows, head, scoring_rule, perturbation)
+    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
     if unlabelled is not None:
         algorithm = replace(algorithm, unlabelled=_unlabelled(unlabelled, rows, algorithm))
     task = _Task(build_network, rows, algorithm, recipe)
@@ -130,7 +131,8 @@ def cross_validate(
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
     rows = _rows(inputs, targets, sample_weight, recipe)
-    task = _Task(build_network, rows, _algorithm(rows, head, scoring_rule, perturbation), recipe)
+    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
+    task = _Task(build_network, rows, algorithm, recipe)
     seed = run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
@@ -175,6 +177,8 @@ class _Task:
 
     def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
+        if self.algorithm.criterion.is_censored:
+            standardization = standardization.of_first_target()
         inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
         return Ensemble(
             members=chosen,
@@ -224,10 +228,26 @@ def _algorithm(
         usable = callable(value) and not isinstance(value, type)
         require(usable or (optional and value is None), name, "a function or an object" + " or None" * optional, value)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
-    integers = not targets.is_floating_point()
+    is_censored = getattr(scoring_rule, "is_censored", False)
+    integers = not targets.is_floating_point() and not is_censored
     if head is None:
         head = Categorical() if integers else Normal()
+    if is_censored:
+        _check_censored(rows, targets, head)
     return Algorithm(Criterion(head, scoring_rule), perturbation)
+
+
+def _rule_for(targets: Any, rule: ScoringRule) -> ScoringRule:
+    """The rule, made one for censored times where targets are such."""
+    return censored(rule) if is_structured(targets) and not getattr(rule, "is_censored", False) else rule
+
+
+def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
+    shape, kind = list(targets.shape[1:]), getattr(head, "kind", "numbers")
+    require(shape == [2], "targets", "of shape [row, 2] (time, event) for `censored`", list(targets.shape))
+    require(kind in ("numbers", "counts", "vectors"), "head", "one of numbers for censored times", head, "say `LogNormal()`")
+    if isinstance(rows, InMemory):
+        checked_events("targets", targets.double().numpy())
 
 
 def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
@@ -243,7 +263,8 @@ def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
 
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
-    (x, parts), y = pack_inputs(inputs), _tensor("targets", targets)
+    x, parts = pack_inputs(inputs)
+    y = _tensor("targets", times_and_events("targets", targets) if is_structured(targets) else targets)
     y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
     require(y.dim() in (1, 2), "targets", "of shape [row] or [row, target]", list(y.shape))
     if sample_weight is None:

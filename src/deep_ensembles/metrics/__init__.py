@@ -4,6 +4,7 @@ from deep_ensembles.metrics.calibration import (
     adaptive_calibration_error,
     expected_calibration_error,
     interval_coverage,
+    probability_integral_transform,
     reliability_diagram,
 )
 from deep_ensembles.metrics.ood_detection import ood_detection
@@ -14,9 +15,17 @@ from deep_ensembles.metrics.selective import (
     risk_coverage_curve,
     threshold_for_accuracy,
 )
+from deep_ensembles.metrics.survival import (
+    censored_brier_score,
+    censored_negative_log_likelihood,
+    concordance_index,
+    integrated_brier_score,
+)
 
 __all__ = [
     "accuracy", "accuracy_confidence_curve", "adaptive_calibration_error", "area_under_risk_coverage", "brier_score",
-    "expected_calibration_error", "interval_coverage", "negative_log_likelihood", "ood_detection", "reliability_diagram",
-    "risk_coverage_curve", "summed_brier_score", "threshold_for_accuracy", "top_k_error",
+    "censored_brier_score", "censored_negative_log_likelihood", "concordance_index", "expected_calibration_error",
+    "integrated_brier_score", "interval_coverage", "negative_log_likelihood", "ood_detection",
+    "probability_integral_transform", "reliability_diagram", "risk_coverage_curve", "summed_brier_score",
+    "threshold_for_accuracy", "top_k_error",
 ]  # fmt: skip

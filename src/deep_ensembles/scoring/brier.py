@@ -1,5 +1,7 @@
 """The Brier score."""
 
+from typing import Any
+
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution
 from torch.nn import functional as F
@@ -20,7 +22,7 @@ def brier(distribution: Distribution, target: Tensor) -> Tensor:
         >>> brier(torch.distributions.Categorical(torch.tensor([[0.5, 0.5]])), torch.tensor([0]))
         tensor([0.2500])
     """
-    single = getattr(distribution, "base_dist", distribution)
+    single: Any = getattr(distribution, "base_dist", distribution)
     if isinstance(single, Bernoulli) or getattr(distribution, "kind", "") == "labels":
         return over_targets(distribution, (target - single.probs).square())
     probabilities: Tensor | None = getattr(distribution, "probs", None)

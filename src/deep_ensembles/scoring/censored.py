@@ -23,8 +23,8 @@ class Censored:
     def __post_init__(self) -> None:
         if self.rule is not log_score:
             name = getattr(self.rule, "__name__", repr(self.rule))
-            raise TypeError(f"`censored` takes `log_score` alone, got {name}: without knowing when the events would have been "
-                            "censored, no such rule is proper; pass `scoring_rule=log_score`")  # fmt: skip
+            raise TypeError(f"`censored` takes `log_score` alone, got {name}: where nobody knows when events would be "
+                            "censored, other rules are not proper; pass `scoring_rule=log_score`")  # fmt: skip
 
     def __call__(self, distribution: Distribution, target: Tensor, /) -> Tensor:
         require_numbers("censored", distribution)

@@ -43,8 +43,12 @@ def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
     members = [indexed(distribution.components, m) for m in range(distribution.n_members)]
     distance, between = _distances(members, target)
     weights = distribution.weights
-    score = sum(weights[m] * distance[m] for m in range(len(members)))
-    return score - sum(weights[m] * weights[n] * length for (m, n), length in between.items()) / 2
+    score = torch.zeros_like(distance[0])
+    for m, away in enumerate(distance):
+        score = score + weights[m] * away
+    for (m, n), apart in between.items():
+        score = score - weights[m] * weights[n] * apart / 2
+    return score
 
 
 Distances = tuple[list[Tensor], dict[tuple[int, int], Tensor]]

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import Interpolated, family, is_whole, marginal, parameters, quantiles, rebuilt
+from deep_ensembles.distributions import Interpolated, family, is_whole, marginal, parameters
+from deep_ensembles.mixture import mixture_of
 from deep_ensembles.scoring._base import over_targets, require_numbers
 
 _LEVELS = tuple(i / 20 for i in range(1, 20))
@@ -41,14 +42,16 @@ def pinball(distribution: Distribution, target: Tensor, levels: Sequence[float] 
 def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tuple[Tensor, Tensor]:
     """Levels and their quantiles, both broadcastable to `[level, ..., batch, *event]`."""
     single = marginal(getattr(distribution, "components", distribution))
-    is_mixture = hasattr(distribution, "n_members")
     if levels is None and isinstance(single, Interpolated):
-        if not is_mixture:
+        if not hasattr(distribution, "n_members"):
             return single.levels.movedim(-1, 0), single.values.movedim(-1, 0)
         levels = single.levels.reshape(-1, single.levels.shape[-1])[0].tolist()
+    if torch.is_grad_enabled() and is_whole(single) and any(each.requires_grad for each in parameters(single)):
+        raise TypeError(f"`pinball` needs quantiles that move with the parameters, and those of {family(single)}, which are "
+                        "whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
     n_dims = len(distribution.batch_shape) + len(distribution.event_shape)
     shares = _checked(_LEVELS if levels is None else levels).reshape(-1, *[1] * n_dims)
-    return shares, distribution.icdf(shares) if is_mixture else _single_quantiles(single, shares)
+    return shares, mixture_of(distribution).icdf(shares)
 
 
 def _checked(levels: Sequence[float]) -> Tensor:
@@ -56,12 +59,3 @@ def _checked(levels: Sequence[float]) -> Tensor:
     for level in levels:
         check_number("levels", level, low=0, high=1, above=True, below=True)
     return torch.tensor(levels, dtype=torch.float64)
-
-
-def _single_quantiles(distribution: Distribution, shares: Tensor) -> Tensor:
-    known = parameters(distribution)
-    if torch.is_grad_enabled() and is_whole(distribution) and any(parameter.requires_grad for parameter in known):
-        raise TypeError(f"`pinball` needs quantiles that move with the parameters, and those of {family(distribution)}, "
-                        "which are whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
-    alone = rebuilt(distribution, lambda parameter: parameter.unsqueeze(0))
-    return quantiles(alone, known[0].new_ones(1), shares.to(known[0]))
