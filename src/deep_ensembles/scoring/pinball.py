@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import Interpolated, family, is_whole, marginal, parameters
+from deep_ensembles.distributions import Interpolated, marginal
 from deep_ensembles.mixture import mixture_of
-from deep_ensembles.scoring._base import over_targets, require_numbers
+from deep_ensembles.scoring._base import over_targets, require_numbers, require_quantiles
 
 _LEVELS = tuple(i / 20 for i in range(1, 20))
 
@@ -46,9 +46,7 @@ def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tu
         if not hasattr(distribution, "n_members"):
             return single.levels.movedim(-1, 0), single.values.movedim(-1, 0)
         levels = single.levels.reshape(-1, single.levels.shape[-1])[0].tolist()
-    if torch.is_grad_enabled() and is_whole(single) and any(each.requires_grad for each in parameters(single)):
-        raise TypeError(f"`pinball` needs quantiles that move with the parameters, and those of {family(single)}, which are "
-                        "whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
+    require_quantiles("pinball", single)
     n_dims = len(distribution.batch_shape) + len(distribution.event_shape)
     shares = _checked(_LEVELS if levels is None else levels).reshape(-1, *[1] * n_dims)
     return shares, mixture_of(distribution).icdf(shares)
