@@ -198,7 +198,8 @@ def test_gradient_is_the_derivative(rule, kind):
 
 
 @pytest.mark.parametrize(
-    ("rule", "kind"), [each for each in accepted() if each.values not in [(rule, KINDS[name]) for rule, name in WITH_CORNERS]]
+    ("rule", "kind"),
+    [each for each in accepted() if each.values not in [(rule, KINDS[name]) for rule, name in WITH_CORNERS]],
 )
 def test_gradient_vanishes_at_the_truth(rule, kind):
     """In expectation over targets drawn from the prediction itself, there is nothing to gain."""

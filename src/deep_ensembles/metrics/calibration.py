@@ -187,6 +187,7 @@ def _levels(metric: str, distribution: Distribution, target: Any) -> tuple[Tenso
     if has_classes(distribution):
         raise TypeError(f"`{metric}` needs a prediction of numbers, got {type(distribution).__name__} over classes")
     single, value = marginal(distribution), checked_target(distribution, target)
+    value = value if value.is_floating_point() else value.double()
     up_to, _ = tails(single, value)
     refuse(up_to.isnan(), "distribution", "without NaN", up_to)
     return tails(single, value - 1)[0] if is_whole(single) else up_to, up_to
