@@ -18,7 +18,7 @@ from deep_ensembles._splits import Bootstrap, Subsample
 from deep_ensembles.heads import Normal
 from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.scoring import beta_nll
+from deep_ensembles.scoring import beta_nll, censored, log_score
 from deep_ensembles.settings import NotSaved, describe, known_objects, restore
 from deep_ensembles.training import Adam, AdamW, Checkpoint, Cosine
 
@@ -32,6 +32,7 @@ VALUES = [
     Subsample(0.5),
     torch.float64,
     NotSaved("their own"),
+    censored(log_score),
     (1, (2.5, None), [True, "text"]),
     {"a": (1,), 2: {"tuple": [3]}, ("key",): {"name": "os.system"}},
 ]

@@ -111,11 +111,14 @@ def test_brier_score_without_censoring_is_the_mean_square():
     assert censored_brier_score(prediction, latent, np.ones(200, dtype=bool), 1.0) == pytest.approx(expected, rel=1e-12)
 
 
-def test_brier_score_makes_up_for_censoring():
-    """It comes near to what it would have been had nothing been censored; without weights it does not."""
-    prediction, time, event, latent = observed(20_000)
-    full = censored_brier_score(prediction, latent, np.ones(20_000, dtype=bool), 1.0)
-    assert censored_brier_score(prediction, time, event, 1.0) == pytest.approx(full, rel=0.03)
+@pytest.mark.parametrize("unit", [1e-9, 0.5])
+def test_brier_score_makes_up_for_censoring(unit):
+    """It comes near to what it would have been had nothing been censored, also where many times are the same."""
+    prediction, _, _, latent = observed(20_000)
+    latent, end = (np.ceil(times / unit) * unit for times in (latent, np.random.default_rng(1).exponential(2.0, 20_000)))
+    full = censored_brier_score(prediction, latent, np.ones(20_000, dtype=bool), 2.0)
+    seen = censored_brier_score(prediction, np.minimum(latent, end), latent <= end, 2.0)
+    assert seen == pytest.approx(full, rel=0.03)
 
 
 def test_integral_of_brier_scores():

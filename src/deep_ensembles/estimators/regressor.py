@@ -128,7 +128,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def _target(self, y: Any) -> np.ndarray:
-        require(not is_structured(y), "y", "times that are all known", "censored ones", "leave out rows without an event")
+        require(not is_structured(y), "y", "times that are all known", "censored ones", "use `score`, and of "
+                "`deep_ensembles.metrics` `censored_negative_log_likelihood` and `integrated_brier_score`")  # fmt: skip
         targets: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         columns = targets.reshape(len(targets), -1)
         require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
