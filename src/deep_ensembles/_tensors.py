@@ -39,7 +39,7 @@ def is_structured(values: Any) -> bool:
 
 
 def times_and_events(name: str, values: Any) -> Vector:
-    """Censored times `[row, 2]` (time, and 1 for an event or 0) from an array of two fields, one of flags, one of numbers."""
+    """Censored times `[row, 2]` (time, and 1 for an event or 0) from an array of two fields, flags and numbers."""
     array = np.asarray(values)
     kinds = {array.dtype[field].kind: field for field in array.dtype.names or ()}
     times, events = next((kinds[kind] for kind in "fiu" if kind in kinds), None), kinds.get("b")

@@ -37,7 +37,7 @@ SURVIVAL = [("event", bool), ("time", float)]
 def records(time: np.ndarray, event: np.ndarray, dtype: list | None = None) -> np.ndarray:
     array = np.empty(len(time), dtype=SURVIVAL if dtype is None else dtype)
     for name in array.dtype.names:
-        array[name] = event if array.dtype[name] == bool else time
+        array[name] = event if array.dtype[name].kind == "b" else time
     return array
 
 
