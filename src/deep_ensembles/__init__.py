@@ -37,17 +37,13 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.networks import mlp
     from deep_ensembles.perturbations import FastGradientSign, ProjectedGradient, RandomSign, VirtualAdversarial
     from deep_ensembles.saving import load
+
+    # isort: off
     from deep_ensembles.scoring import (
-        beta_nll,
-        brier,
-        censored,
-        crps,
-        energy_score,
-        interval_score,
-        log_score,
-        pinball,
-        squared_error,
+        beta_nll, brier, censored, crps, energy_score, interval_score, log_score, pinball, squared_error,
     )  # fmt: skip
+
+    # isort: on
     from deep_ensembles.training.checkpoint import Checkpoint
     from deep_ensembles.training.loop import TrainingDiverged
     from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine

@@ -1,26 +1,18 @@
 """Metrics: how good predictions were, as one number or one curve. The scoring rules' means are metrics too."""
 
+# isort: skip_file
 from deep_ensembles.metrics.calibration import (
-    adaptive_calibration_error,
-    expected_calibration_error,
-    interval_coverage,
-    probability_integral_transform,
+    adaptive_calibration_error, expected_calibration_error, interval_coverage, probability_integral_transform,
     reliability_diagram,
-)
+)  # fmt: skip
 from deep_ensembles.metrics.ood_detection import ood_detection
 from deep_ensembles.metrics.scores import accuracy, brier_score, negative_log_likelihood, summed_brier_score, top_k_error
 from deep_ensembles.metrics.selective import (
-    accuracy_confidence_curve,
-    area_under_risk_coverage,
-    risk_coverage_curve,
-    threshold_for_accuracy,
-)
+    accuracy_confidence_curve, area_under_risk_coverage, risk_coverage_curve, threshold_for_accuracy,
+)  # fmt: skip
 from deep_ensembles.metrics.survival import (
-    censored_brier_score,
-    censored_negative_log_likelihood,
-    concordance_index,
-    integrated_brier_score,
-)
+    censored_brier_score, censored_negative_log_likelihood, concordance_index, integrated_brier_score,
+)  # fmt: skip
 
 __all__ = [
     "accuracy", "accuracy_confidence_curve", "adaptive_calibration_error", "area_under_risk_coverage", "brier_score",
