@@ -121,3 +121,19 @@ def test_nothing_is_imported_by_name(monkeypatch):
     monkeypatch.undo()
     assert restored == VALUES
     assert "antigravity" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ({"name": "os.system"}, ValueError),
+        ({"name": "scoring.crps"}, ValueError),
+        ({"name": "scoring.log_score", "arguments": {}}, ValueError),
+        ({"name": "scoring.log_score", "partial": [], "keywords": {}}, ValueError),
+        ({"not saved": "their own"}, ValueError),
+        ("log_score", TypeError),
+    ],
+)
+def test_only_a_known_rule_stands_within_another(rule, error):
+    with pytest.raises(error, match=r"described by plain values|a dataclass to have arguments|takes `log_score` alone"):
+        restore({"name": "scoring.Censored", "arguments": {"rule": rule}})

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import deep_ensembles
 from deep_ensembles import DeepEnsembleRegressor, Looped, censored, cross_validate, crps, fit_ensemble, log_score, mlp
+from deep_ensembles._files import ModelFileError, write_model
 from deep_ensembles._splits import ComplementaryFolds
 from deep_ensembles.heads import (
     Bernoulli,
@@ -168,6 +169,15 @@ def test_model_files(tmp_path):
     np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
     named = json.loads((tmp_path / "model" / "config.json").read_text())["parameters"]["scoring_rule"]
     assert named == {"name": "scoring.Censored", "arguments": {"rule": {"name": "scoring.log_score"}}}
+
+
+def test_a_file_that_names_another_rule_is_refused(tmp_path):
+    model = DeepEnsembleRegressor(1, scoring_rule=censored(log_score), max_epochs=1, random_state=0).fit(X, Y)
+    config = {"kind": "DeepEnsembleRegressor", "parameters": {"scoring_rule": {"name": "scoring.Censored", "arguments": {}}}}
+    config |= {"fitted": {"n_features_in_": 2, "n_outputs_": 1}, "ensemble": model.ensemble_.config()}
+    write_model(tmp_path / "model", config, model.ensemble_.tensors())
+    with pytest.raises(ModelFileError):
+        deep_ensembles.load(tmp_path / "model")
 
 
 def changed(field: str, value: float, row: int = 3) -> np.ndarray:
