@@ -51,19 +51,31 @@ NAMES = [
     "ZeroInflated",
     "beta_nll",
     "brier",
+    "censored",
     "cross_validate",
     "crps",
+    "energy_score",
     "fit_ensemble",
+    "interval_score",
     "load",
     "log_score",
     "mlp",
+    "pinball",
     "squared_error",
 ]
 ROOMS = {
     "metrics": [
         *("accuracy", "accuracy_confidence_curve", "adaptive_calibration_error", "area_under_risk_coverage", "brier_score"),
-        *("expected_calibration_error", "interval_coverage", "negative_log_likelihood", "ood_detection"),
-        *("reliability_diagram", "risk_coverage_curve", "summed_brier_score", "threshold_for_accuracy", "top_k_error"),
+        *("censored_brier_score", "censored_negative_log_likelihood", "concordance_index", "expected_calibration_error"),
+        *("integrated_brier_score", "interval_coverage", "negative_log_likelihood", "ood_detection"),
+        *(
+            "probability_integral_transform",
+            "reliability_diagram",
+            "risk_coverage_curve",
+            "summed_brier_score",
+            "threshold_for_accuracy",
+            "top_k_error",
+        ),
     ],
     "recalibration": [
         *("Conformal", "FitRecalibration", "Isotonic", "Prediction", "Recalibrated", "Recalibration", "Temperature"),

@@ -18,7 +18,7 @@ from deep_ensembles._splits import Bootstrap, Subsample
 from deep_ensembles.heads import Normal
 from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.scoring import beta_nll
+from deep_ensembles.scoring import beta_nll, censored, log_score
 from deep_ensembles.settings import NotSaved, describe, known_objects, restore
 from deep_ensembles.training import Adam, AdamW, Checkpoint, Cosine
 
@@ -32,6 +32,7 @@ VALUES = [
     Subsample(0.5),
     torch.float64,
     NotSaved("their own"),
+    censored(log_score),
     (1, (2.5, None), [True, "text"]),
     {"a": (1,), 2: {"tuple": [3]}, ("key",): {"name": "os.system"}},
 ]
@@ -120,3 +121,19 @@ def test_nothing_is_imported_by_name(monkeypatch):
     monkeypatch.undo()
     assert restored == VALUES
     assert "antigravity" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        ({"name": "os.system"}, ValueError),
+        ({"name": "scoring.crps"}, ValueError),
+        ({"name": "scoring.log_score", "arguments": {}}, ValueError),
+        ({"name": "scoring.log_score", "partial": [], "keywords": {}}, ValueError),
+        ({"not saved": "their own"}, ValueError),
+        ("log_score", TypeError),
+    ],
+)
+def test_only_a_known_rule_stands_within_another(rule, error):
+    with pytest.raises(error, match=r"described by plain values|a dataclass to have arguments|takes `log_score` alone"):
+        restore({"name": "scoring.Censored", "arguments": {"rule": rule}})

@@ -37,7 +37,13 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.networks import mlp
     from deep_ensembles.perturbations import FastGradientSign, ProjectedGradient, RandomSign, VirtualAdversarial
     from deep_ensembles.saving import load
-    from deep_ensembles.scoring import beta_nll, brier, crps, log_score, squared_error
+
+    # isort: off
+    from deep_ensembles.scoring import (
+        beta_nll, brier, censored, crps, energy_score, interval_score, log_score, pinball, squared_error,
+    )  # fmt: skip
+
+    # isort: on
     from deep_ensembles.training.checkpoint import Checkpoint
     from deep_ensembles.training.loop import TrainingDiverged
     from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine
@@ -74,7 +80,17 @@ _NAMES = {
     "networks": ("mlp",),
     "perturbations": ("FastGradientSign", "ProjectedGradient", "RandomSign", "VirtualAdversarial"),
     "saving": ("load",),
-    "scoring": ("beta_nll", "brier", "crps", "log_score", "squared_error"),
+    "scoring": (
+        "beta_nll",
+        "brier",
+        "censored",
+        "crps",
+        "energy_score",
+        "interval_score",
+        "log_score",
+        "pinball",
+        "squared_error",
+    ),
     "training.checkpoint": ("Checkpoint",),
     "training.loop": ("TrainingDiverged",),
     "training.optimization": ("Adam", "AdamW", "Constant", "Cosine"),
@@ -88,7 +104,8 @@ __all__ = [
     "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "Looped", "Mixture", "ModelFileError", "MultivariateNormal",
     "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "ProjectedGradient", "Quantiles", "RandomSign", "Recipe",
     "Stacked", "StudentT", "Subsample", "TrainingDiverged", "VirtualAdversarial", "ZeroInflated", "beta_nll", "brier",
-    "cross_validate", "crps", "fit_ensemble", "load", "log_score", "mlp", "squared_error",
+    "censored", "cross_validate", "crps", "energy_score", "fit_ensemble", "interval_score", "load", "log_score", "mlp",
+    "pinball", "squared_error",
 ]  # fmt: skip
 
 

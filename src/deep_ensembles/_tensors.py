@@ -25,11 +25,37 @@ def as_tensor(name: str, values: Any) -> Tensor:
         raise TypeError(f"`{name}` must be numbers, got {array.dtype} in {type(values).__name__}")
     if array.dtype.byteorder == ">" or (array.dtype.kind == "u" and array.dtype.itemsize > 1) or array.dtype.itemsize > 8:
         array = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-    if any(stride < 0 for stride in array.strides):
+    # Torch takes neither steps backwards nor steps of odd length, as those between the fields of records.
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
         array = array.copy()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+def is_structured(values: Any) -> bool:
+    """Whether these are censored times as scikit-survival gives them: an array with named fields."""
+    return getattr(getattr(values, "dtype", None), "names", None) is not None
+
+
+def times_and_events(name: str, values: Any) -> Vector:
+    """Censored times `[row, 2]` (time, and 1 for an event or 0) from an array of two fields, flags and numbers."""
+    array = np.asarray(values)
+    kinds = {array.dtype[field].kind: field for field in array.dtype.names or ()}
+    times, events = next((kinds[kind] for kind in "fiu" if kind in kinds), None), kinds.get("b")
+    fits = len(array.dtype.names or ()) == 2 and times is not None and events is not None and array.ndim == 1
+    form = "one row of a flag (event) and a number (time) each, as sksurv.util.Surv.from_arrays gives them"
+    require(fits, name, form, f"fields {array.dtype}" if array.ndim == 1 else f"shape {array.shape}")
+    return checked_events(name, np.stack([array[times].astype(np.float64), array[events].astype(np.float64)], axis=-1))
+
+
+def checked_events(name: str, pairs: Vector) -> Vector:
+    """Times and events `[row, 2]`, if times are finite and there is an event."""
+    refuse(~np.isfinite(pairs[:, 0]), name, "finite times", pairs[:, 0])
+    refuse((pairs[:, 1] != 0) & (pairs[:, 1] != 1), name, "events that are 0 or 1 (false or true)", pairs[:, 1])
+    require(bool(pairs[:, 1].any()), name, "times of which at least one is an event's", f"{len(pairs)} censored ones",
+            "without an event nothing says how long times are")  # fmt: skip
+    return pairs
 
 
 def refuse(wrong: Any, name: str, must: str, values: Any) -> None:

@@ -12,13 +12,13 @@ from deep_ensembles import scoring
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import cross_validation_splits
-from deep_ensembles._tensors import as_tensor
+from deep_ensembles._tensors import as_tensor, checked_events, is_structured, times_and_events
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.scoring import ScoringRule
+from deep_ensembles.scoring import ScoringRule, censored, log_score
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
 from deep_ensembles.training.inputs import check_finite, is_dataset
@@ -49,9 +49,11 @@ def fit_ensemble(
             keys as arguments) or several tensors; or a map-style dataset of `(input, target)` pairs or of dicts with a
             `target`, which is then streamed. Whole numbers are standardised as other numbers are, unless the network takes
             them only as they are (tokens for an embedding); in a dict or tuple, only where the network refuses them.
-        targets: `[row]` numbers or class numbers, or `[row, target]` numbers; none with a dataset.
+        targets: `[row]` numbers or class numbers, or `[row, target]` numbers; or times that may be censored, as a structured
+            array of flag (event) and number (time); none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
-        scoring_rule: the training criterion; by default what the head asks for: `log_score` but for a few.
+        scoring_rule: the training criterion; by default what the head asks for (`log_score` but for a few), and
+            `censored(log_score)` for censored times.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.1)` for one that
             needs no targets; none by default.
         n_members: how many networks.
@@ -70,7 +72,7 @@ def fit_ensemble(
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
     rows = _rows(inputs, targets, sample_weight, recipe)
-    algorithm = _algorithm(rows, head, scoring_rule, perturbation)
+    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
     if unlabelled is not None:
         algorithm = replace(algorithm, unlabelled=_unlabelled(unlabelled, rows, algorithm))
     task = _Task(build_network, rows, algorithm, recipe)
@@ -131,7 +133,8 @@ def cross_validate(
     check_integer("n_members", n_members, low=1)
     recipe = _recipe(settings)
     rows = _rows(inputs, targets, sample_weight, recipe)
-    task = _Task(build_network, rows, _algorithm(rows, head, scoring_rule, perturbation), recipe)
+    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
+    task = _Task(build_network, rows, algorithm, recipe)
     seed = run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
@@ -176,6 +179,8 @@ class _Task:
 
     def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
+        if self.algorithm.criterion.is_censored:
+            standardization = standardization.of_first_target()
         inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
         return Ensemble(
             members=chosen,
@@ -224,11 +229,28 @@ def _algorithm(
         usable = value is None or (callable(value) and not isinstance(value, type))
         require(usable, name, "a function or an object or None", value)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
-    integers = not targets.is_floating_point()
+    is_censored = getattr(scoring_rule, "is_censored", False)
+    integers = not targets.is_floating_point() and not is_censored
     if head is None:
         head = Categorical() if integers else Normal()
+    if is_censored:
+        _check_censored(rows, targets, head)
     rule = getattr(scoring, getattr(head, "rule", "log_score")) if scoring_rule is None else scoring_rule
     return Algorithm(Criterion(head, rule), perturbation)
+
+
+def _rule_for(targets: Any, rule: ScoringRule | None) -> ScoringRule | None:
+    """The rule, made one for censored times where targets are such."""
+    is_made = getattr(rule, "is_censored", False) or not is_structured(targets)
+    return rule if is_made else censored(log_score if rule is None else rule)
+
+
+def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
+    shape, kind = list(targets.shape[1:]), getattr(head, "kind", "numbers")
+    require(shape == [2], "targets", "of shape [row, 2] (time, event) for `censored`", list(targets.shape))
+    require(kind in ("numbers", "counts", "vectors"), "head", "one of numbers for censored times", head, "say `LogNormal()`")
+    if isinstance(rows, InMemory):
+        checked_events("targets", targets.double().numpy())
 
 
 def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
@@ -244,7 +266,8 @@ def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
 
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
-    (x, parts), y = pack_inputs(inputs), _tensor("targets", targets)
+    x, parts = pack_inputs(inputs)
+    y = _tensor("targets", times_and_events("targets", targets) if is_structured(targets) else targets)
     y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
     require(y.dim() in (1, 2), "targets", "of shape [row] or [row, target]", list(y.shape))
     if sample_weight is None:

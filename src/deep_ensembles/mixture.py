@@ -338,3 +338,10 @@ def concatenated(mixtures: Sequence[Mixture]) -> Mixture:
 def precise(mixture: Mixture) -> Mixture:
     """The mixture on the CPU in double precision."""
     return Mixture(rebuilt(mixture.components, lambda parameter: parameter.detach().cpu().double()), mixture.weights)
+
+
+def mixture_of(distribution: Distribution) -> Any:
+    """The prediction itself if it is an ensemble's, recalibrated or not; any other as a mixture of one member."""
+    if hasattr(distribution, "n_members"):
+        return distribution
+    return Mixture(rebuilt(distribution, lambda parameter: parameter.unsqueeze(0)))

@@ -23,7 +23,7 @@ _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
 # Nothing that writes or reads a file: whoever loads a model must not act on a path that someone else wrote into it.
 _OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
 # Objects that may stand within others.
-_NESTED = ("heads.NegativeBinomial", "heads.Poisson")
+_NESTED = ("heads.NegativeBinomial", "heads.Poisson", "scoring.log_score")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _describe_object(value: Any) -> Any:
 
 
 def _is_plain(data: Any) -> bool:
-    """Whether what was described holds numbers, text, heads within heads, but no other objects nor what is not saved."""
+    """Whether what was described holds numbers, text, a head in a head or a rule in a rule, but no other objects."""
     if isinstance(data, dict):
         nested = data.get("name") in _NESTED and set(data) <= {"name", "arguments"}
         return (nested or not {"name", "not saved"} & set(data)) and _is_plain(list(data.values()))

@@ -12,17 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.distributions import Categorical, Distribution, Normal
+from torch.distributions import Categorical, Distribution, LogNormal, Normal
 
 from deep_ensembles import metrics
-from deep_ensembles.metrics import interval_coverage
+from deep_ensembles.metrics import concordance_index, interval_coverage, probability_integral_transform
 from deep_ensembles.mixture import Mixture
 
 METRICS = [pytest.param(value, id=name) for name in metrics.__all__ if inspect.isfunction(value := getattr(metrics, name))]
 N_CASES, N_CLASSES, N_MEMBERS = 300, 10, 3
-EXTRA = {"wanted": 0.6}
+EXTRA = {"wanted": 0.6, "at": 1.0}
 # A value to hit, where neither more nor less is better.
-AIMS = {interval_coverage: 0.9}
+AIMS = {interval_coverage: 0.9, concordance_index: 1.0}
+# One value per case, in the order of the cases.
+PER_CASE = [probability_integral_transform]
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -35,6 +37,7 @@ class Kind:
     usual: Pair
     worst: Pair
     same_length: bool = True
+    observe: Callable[[np.ndarray], np.ndarray] = np.copy
 
 
 def classes(logits: np.ndarray) -> Distribution:
@@ -81,6 +84,34 @@ def free_parameters(n_cases: int, n_parameters: int, seed: int = 0) -> np.ndarra
     return np.random.default_rng(seed).normal(size=(n_cases, N_MEMBERS, n_parameters))
 
 
+def times(free: np.ndarray) -> Distribution:
+    moments = torch.from_numpy(free[:, 0].copy())
+    return LogNormal(moments[..., 0], moments[..., 1].exp(), validate_args=False)
+
+
+def times_mixture(free: np.ndarray) -> Distribution:
+    moments = torch.from_numpy(free.swapaxes(0, 1).copy())
+    return Mixture(LogNormal(moments[..., 0], moments[..., 1].exp(), validate_args=False))
+
+
+def censored_sometimes(latent: np.ndarray) -> np.ndarray:
+    """Times as they are observed, `[case, 2]`: until the event, or until the watching ends."""
+    end = np.random.default_rng(5).exponential(3.0, size=len(latent))
+    return np.stack([np.minimum(latent, end), latent <= end], axis=-1)
+
+
+def time_kind(build: Callable[[np.ndarray], Distribution]) -> Kind:
+    """The perfect is narrow at the truth, the worst narrow far off and in the opposite order."""
+    free = free_parameters(N_CASES, 2)
+    latent = drawn(build, free)
+    observed = censored_sometimes(latent)
+    sharp, wrong = (
+        np.stack([middle, np.full(N_CASES, -3.0)], -1)[:, None].repeat(N_MEMBERS, 1)
+        for middle in (np.log(latent), 9 - np.log(latent))
+    )
+    return Kind(build, (sharp, observed), (free, observed), (wrong, observed), observe=censored_sometimes)
+
+
 def vector_kinds() -> dict[tuple[str, str], Kind]:
     """Rounded, so that cases tie."""
     random = np.random.default_rng(0)
@@ -97,6 +128,7 @@ def vector_kinds() -> dict[tuple[str, str], Kind]:
 
 
 VECTORS = vector_kinds()
+TIMES = {"times": time_kind(times), "times_mixture": time_kind(times_mixture)}
 DISTRIBUTIONS = {
     "classes": class_kind(classes),
     "classes_mixture": class_kind(classes_mixture),
@@ -108,7 +140,15 @@ DISTRIBUTIONS = {
 def completed(metric: Callable) -> Callable:
     """The metric with whatever else it must be told."""
     names = inspect.signature(metric).parameters
-    return partial(metric, **{name: value for name, value in EXTRA.items() if name in names})
+    whole = partial(metric, **{name: value for name, value in EXTRA.items() if name in names})
+    return partial(of_pairs, whole) if "event" in names else whole
+
+
+def of_pairs(metric: Callable, distribution: Any, target: Any) -> Any:
+    """A metric of times and events for targets `[case, 2]`."""
+    if isinstance(target, list):
+        return metric(distribution, *([pair[part] for pair in target] for part in (0, 1)))
+    return metric(distribution, target[..., 0], target[..., 1])
 
 
 def accepts(metric: Callable, kind: Kind) -> bool:
@@ -121,6 +161,8 @@ def accepts(metric: Callable, kind: Kind) -> bool:
 
 def kinds_of(metric: Callable) -> dict[str, Kind]:
     first, second = list(inspect.signature(metric).parameters)[:2]
+    if (first, second) == ("distribution", "time"):
+        return TIMES
     if (first, second) != ("distribution", "target"):
         return {first: VECTORS[first, second]}
     return {name: kind for name, kind in DISTRIBUTIONS.items() if accepts(metric, kind)}
@@ -163,6 +205,10 @@ def differentiable(values: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(values.astype(float)).requires_grad_()
 
 
+def in_order(results: dict[str, Any], metric: Callable) -> dict[str, Any]:
+    return {name: np.sort(values) for name, values in results.items()} if metric in PER_CASE else results
+
+
 def assert_same(results: dict[str, Any], expected: dict[str, Any]) -> None:
     assert results.keys() == expected.keys()
     for name, value in results.items():
@@ -190,7 +236,8 @@ def test_order_of_cases_does_not_matter(metric, kind, seed):
         shuffled = tuple(each[order] for each in kind.usual)
     else:
         shuffled = tuple(np.random.default_rng(seed).permutation(each) for each in kind.usual)
-    assert_same(evaluated(metric, kind, shuffled), evaluated(metric, kind, kind.usual))
+    results = (in_order(evaluated(metric, kind, pair), metric) for pair in (shuffled, kind.usual))
+    assert_same(*results)
 
 
 @every_pair
@@ -248,15 +295,15 @@ def test_usual_lies_between_perfect_and_worst(metric, kind):
     [
         each
         for each in accepted()
-        if each.values[1] in DISTRIBUTIONS.values() and is_ranked(completed(each.values[0]), each.values[1])
+        if each.values[1] in (DISTRIBUTIONS | TIMES).values() and is_ranked(completed(each.values[0]), each.values[1])
     ],
 )
 def test_the_truth_is_best(metric, kind, seed):
     """With many cases drawn from it, the true distribution comes nearer to the perfect value than another one."""
     n_parameters = kind.usual[0].shape[-1]
     truth = free_parameters(20_000, n_parameters)
-    target = drawn(kind.build, truth)
+    target = kind.observe(drawn(kind.build, truth))
     other = truth + 0.7 * (free_parameters(20_000, n_parameters, seed) - 1)
-    aim = AIMS.get(metric, metric(kind.build(kind.perfect[0]), kind.perfect[1]))
+    metric, aim = completed(metric), AIMS.get(metric, completed(metric)(kind.build(kind.perfect[0]), kind.perfect[1]))
     true_error, other_error = (abs(metric(kind.build(free), target) - aim) for free in (truth, other))
     assert true_error < other_error

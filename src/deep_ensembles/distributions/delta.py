@@ -20,9 +20,6 @@ class Delta(Distribution):
         self.loc = loc
         super().__init__(loc.shape, validate_args=False)
 
-    def rescaled(self, shift: Tensor, scale: Tensor) -> Delta:
-        return Delta(shift + scale * self.loc)
-
     @property
     def mean(self) -> Tensor:
         return self.loc

@@ -6,15 +6,17 @@ from typing import Any, Literal, overload
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils import Tags, check_array
+from sklearn.utils import Tags, check_array, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
+from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated
 from deep_ensembles.heads import Normal
+from deep_ensembles.metrics import concordance_index
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
 
@@ -34,7 +36,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             takes no arguments.
         head: raw output → distribution; `Normal()` by default; `StudentT()` for outliers, `LogNormal()` or `Gamma()` for
             positive numbers, `Poisson()` or `NegativeBinomial()` for counts, `MultivariateNormal()` for several targets, …
-        scoring_rule: the training criterion; by default what the head asks for: `log_score` but for a few.
+        scoring_rule: the training criterion; by default what the head asks for (`log_score` but for a few), and
+            `censored(log_score)` for censored times.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
         recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to correct predictions by rows that members
             hold out (complementary folds, so that no row is lost); none by default.
@@ -64,12 +67,24 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` (n, features) and numbers `y` (n,) or (n, targets)."""
-        X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
+        """Train on rows `X` (n, features) and numbers `y` (n,) or (n, targets).
+
+        Times that are only known to exceed a value are given as scikit-survival gives them: a structured array of a flag
+        (whether it was an event) and a number (the time), (n,).
+        """
+        if is_structured(y):
+            require(self.recalibration is None, "recalibration", "None for censored times", self.recalibration,
+                    "call `recalibrate` with rows whose times are all known")  # fmt: skip
+            X = validate_data(self, X, dtype=FLOATS)
+            times_and_events("y", y)
+            check_consistent_length(X, y)
+        else:
+            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
+            y = y.astype(np.float64, copy=False)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
-        self._fit_members(X, y.astype(np.float64, copy=False), sample_weight, self.n_outputs_, Normal())
+        self._fit_members(X, y, sample_weight, self.n_outputs_, Normal())
         self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
         return self
 
@@ -96,6 +111,14 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         is_median = getattr(self.ensemble_.head, "point", "mean") == "median"
         return batch.icdf(torch.tensor(0.5, dtype=torch.float64)) if is_median else batch.mean
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R², the share of the variance explained; of censored times (see `fit`) the concordance index."""
+        if not is_structured(y):
+            explained: float = super().score(X, y, sample_weight)
+            return explained
+        require(sample_weight is None, "sample_weight", "None for censored times", sample_weight)
+        return concordance_index(-self.predict(X), *times_and_events("y", y).T)
+
     def predict_quantiles(self, X: Any, quantiles: Sequence[float]) -> np.ndarray:
         """Exact quantiles of the mixture, (n, quantiles); with several targets (n, quantiles, targets)."""
         levels = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
@@ -113,6 +136,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def _target(self, y: Any) -> np.ndarray:
+        require(not is_structured(y), "y", "times that are all known", "censored ones", "use `score`, and of "
+                "`deep_ensembles.metrics` `censored_negative_log_likelihood` and `integrated_brier_score`")  # fmt: skip
         targets: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         columns = targets.reshape(len(targets), -1)
         require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])

@@ -5,11 +5,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_flag, check_integer, check_number
+from deep_ensembles._random import RandomState, seed_sequence
 from deep_ensembles._tensors import Vector, checked_target, has_classes, probabilities_and_labels, refuse
-from deep_ensembles.distributions import marginal, tails
+from deep_ensembles.distributions import is_whole, marginal, tails
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +130,8 @@ def adaptive_calibration_error(distribution: Distribution, target: Any, n_bins: 
 def interval_coverage(distribution: Distribution, target: Any, coverage: float = 0.9) -> float:
     """The share of targets inside the central interval that should hold `coverage` of them; each of several targets counts.
 
+    The ends of an interval of counts are whole numbers and belong to it, so that it may hold more than is asked for.
+
     Arguments:
         distribution: a prediction of numbers.
         target: what happened.
@@ -143,9 +147,47 @@ def interval_coverage(distribution: Distribution, target: Any, coverage: float =
         0.75
     """
     check_number("coverage", coverage, low=0, high=1)
-    if has_classes(distribution):
-        raise TypeError(f"`interval_coverage` needs a prediction of numbers, got {type(distribution).__name__} over classes")
-    below, _ = tails(marginal(distribution), checked_target(distribution, target))
-    refuse(below.isnan(), "distribution", "without NaN", below)
-    inside = (below >= (1 - coverage) / 2) & (below <= (1 + coverage) / 2)
+    below, up_to = _levels("interval_coverage", distribution, target)
+    inside = (up_to >= (1 - coverage) / 2) & (below <= (1 + coverage) / 2)
     return float(inside.double().mean())
+
+
+def probability_integral_transform(distribution: Distribution, target: Any, random_state: RandomState = 0) -> Vector:
+    r"""Each target as a level of its predicted distribution, $F(y)$: evenly spread between 0 and 1 for the truth.
+
+    Of counts, whose levels jump, a random one of those at the target: $F(y - 1) + u\,p(y)$ with u between 0 and 1.
+
+    References:
+        Dawid (1984); Czado, Gneiting, Held (2009) for counts.
+
+    Arguments:
+        distribution: a prediction of numbers.
+        target: what happened.
+        random_state: the seed of u.
+
+    Shape:
+        distribution with batch `[*batch]` and event `[*event]`, target `[*batch, *event]` → an array of the target's shape.
+
+    Example:
+        >>> import torch
+        >>> standard = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+        >>> probability_integral_transform(standard, [-1.0, 0.0, 1.0]).round(2).tolist()
+        [0.16, 0.5, 0.84]
+    """
+    below, up_to = (part.detach().cpu().double().numpy() for part in
+                    _levels("probability_integral_transform", distribution, target))  # fmt: skip
+    if np.array_equal(below, up_to):
+        return up_to
+    draws = np.random.default_rng(seed_sequence(random_state)).random(up_to.shape)
+    return below + draws * (up_to - below)
+
+
+def _levels(metric: str, distribution: Distribution, target: Any) -> tuple[Tensor, Tensor]:
+    """P(Y < target) and P(Y ≤ target), which differ for counts."""
+    if has_classes(distribution):
+        raise TypeError(f"`{metric}` needs a prediction of numbers, got {type(distribution).__name__} over classes")
+    single, value = marginal(distribution), checked_target(distribution, target)
+    value = value if value.is_floating_point() else value.double()
+    up_to, _ = tails(single, value)
+    refuse(up_to.isnan(), "distribution", "without NaN", up_to)
+    return tails(single, value - 1)[0] if is_whole(single) else up_to, up_to

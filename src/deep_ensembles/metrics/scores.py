@@ -123,5 +123,5 @@ def summed_brier_score(distribution: Distribution, target: Any) -> float:
         >>> summed_brier_score(torch.distributions.Categorical(torch.tensor([[0.5, 0.5]])), torch.tensor([0]))
         0.5
     """
-    score = brier_score(distribution, target)
-    return score * int(distribution.probs.shape[-1])  # type: ignore[attr-defined]
+    probabilities, _ = probabilities_and_labels("summed_brier_score", distribution, target)
+    return brier_score(distribution, target) * probabilities.shape[-1]

@@ -107,6 +107,12 @@ class Standardization:
         """The standardisations of some runs."""
         return self._mapped(lambda tensor: tensor[list(runs)])
 
+    def of_first_target(self) -> Standardization:
+        """With the units of the first target alone, as if there were no other."""
+        if self.target_shift is None or self.target_scale is None:
+            return self
+        return replace(self, target_shift=self.target_shift[:, 0], target_scale=self.target_scale[:, 0])
+
     def to(self, device: torch.device) -> Standardization:
         """The same on a device; float32 where the device has no float64."""
         dtype = torch.float32 if device.type == "mps" else torch.float64

@@ -1,0 +1,121 @@
+"""The energy score: the continuous ranked probability score of several targets at once."""
+
+import functools
+import itertools
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal, Normal
+
+from deep_ensembles.distributions import indexed, marginal, parameters, quantiles, rebuilt
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.scoring._base import require_numbers, require_quantiles
+from deep_ensembles.scoring.crps import crps
+
+_N_POINTS = 1024
+# Steps of the integral over lengths, evenly spaced in the logarithm: their error falls exponentially with their number.
+_STEP, _REACH = 0.5, 20.0
+
+
+def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
+    r"""Mean distance to the target less half the mean distance of two draws, $E\|X - y\| - \frac12 E\|X - X'\|$.
+
+    Unlike the mean `crps` of several targets it sees how they depend on one another; of one target it is the `crps`. In the
+    targets' units, so that targets of a greater scale count for more; training sees standardised ones. Exact for normals and
+    their mixtures (relative error about 1e-8); for other heads with several targets both means are taken over 1024 fixed
+    quasi-random points (about 1 %), so that the same prediction always scores the same.
+
+    References:
+        Gneiting & Raftery (2007), section 4.2.
+
+    Example:
+        >>> two = torch.distributions.MultivariateNormal(torch.zeros(1, 2), torch.eye(2))
+        >>> energy_score(two, torch.zeros(1, 2))
+        tensor([0.3671])
+    """
+    if not distribution.event_shape:
+        return crps(distribution, target)
+    require_numbers("energy_score", distribution)
+    if not isinstance(distribution, Mixture):
+        distance, between = _distances([distribution], target)
+        return distance[0] - between[0, 0] / 2
+    members = [indexed(distribution.components, m) for m in range(distribution.n_members)]
+    distance, between = _distances(members, target)
+    weights = distribution.weights
+    score = torch.zeros_like(distance[0])
+    for m, away in enumerate(distance):
+        score = score + weights[m] * away
+    for (m, n), apart in between.items():
+        score = score - weights[m] * weights[n] * apart / 2
+    return score
+
+
+Distances = tuple[list[Tensor], dict[tuple[int, int], Tensor]]
+
+
+def _distances(members: list[Distribution], target: Tensor) -> Distances:
+    """The mean distances of each member from the target, and of each pair of members from one another."""
+    pairs = list(itertools.product(range(len(members)), repeat=2))
+    if isinstance(members[0], (MultivariateNormal, LowRankMultivariateNormal)):
+        moments = [(member.mean, member.covariance_matrix) for member in members]  # type: ignore[attr-defined]
+    elif isinstance(marginal(members[0]), Normal):
+        moments = [(member.mean, member.variance) for member in members]
+    else:
+        require_quantiles("energy_score", marginal(members[0]))
+        draws = [_draws(member) for member in members]
+        lengths = [_length(first - target).mean(0) for first, _ in draws]
+        return lengths, {(m, n): _length(draws[m][0] - draws[n][1]).mean(0) for m, n in pairs}
+    lengths = [_mean_length(mean - target, spread) for mean, spread in moments]
+    sums = {(m, n): (moments[m][0] - moments[n][0], moments[m][1] + moments[n][1]) for m, n in pairs}
+    return lengths, {pair: _mean_length(*parts) for pair, parts in sums.items()}
+
+
+def _mean_length(mean: Tensor, spread: Tensor) -> Tensor:
+    r"""E‖X‖ of a normal X with a covariance, or with variances alone.
+
+    As $\|x\| = \frac{1}{2\sqrt\pi}\int_0^\infty (1 - e^{-t\|x\|^2})\,t^{-3/2}\,dt$, whose mean is known for normals.
+    """
+    centre, variance, across = mean.double(), spread.double(), None
+    if spread.dim() > mean.dim():  # turned to where the covariance is diagonal; what lies across is 0, but not its slope
+        turn = torch.linalg.eigh(variance.detach())[1]
+        centre, turned = (centre.unsqueeze(-2) @ turn).squeeze(-2), turn.mT @ variance @ turn
+        variance = turned.diagonal(dim1=-2, dim2=-1)
+        across = turned - torch.diag_embed(variance)
+    square = (centre.square() + variance).sum(-1)
+    unit = torch.where(square > 0, square, 1.0).detach()
+    steps = torch.arange(-_REACH, _REACH + _STEP, _STEP, dtype=centre.dtype, device=centre.device)
+    steps = steps.reshape(-1, *[1] * unit.dim())
+    t = (steps.exp() / unit).unsqueeze(-1)
+    pull = centre / (1 + 2 * t * variance)
+    logs = -(torch.log1p(2 * t * variance) / 2 + t * centre * pull).sum(-1)
+    if across is not None:
+        logs = logs + 2 * (t.square() * pull * (pull.unsqueeze(-2) @ across).squeeze(-2)).sum(-1)
+    # Further steps are geometric series: the integrand is E‖X‖² t near 0, and 1 far out.
+    further = math.exp(-(_REACH + _STEP) / 2) / (1 - math.exp(-_STEP / 2))
+    total = (-torch.expm1(logs) * torch.exp(steps / -2)).sum(0) + further * (square / unit + (square > 0))
+    return (total * (_STEP / (2 * math.sqrt(math.pi))) * unit.sqrt()).to(mean.dtype)
+
+
+def _length(points: Tensor) -> Tensor:
+    """Euclidean; its slope at 0 is 0."""
+    squares = points.square().sum(-1)
+    return torch.where(squares > 0, torch.where(squares > 0, squares, 1.0).sqrt(), 0.0)
+
+
+def _draws(distribution: Distribution) -> tuple[Tensor, Tensor]:
+    """Two independent sets of points, `[point, ..., batch, target]`, that spread as the distribution says."""
+    like = parameters(distribution)[0]
+    levels = _levels(distribution.event_shape[0]).to(like)
+    levels = levels.reshape(*levels.shape[:2], *[1] * len(distribution.batch_shape), -1)
+    alone = rebuilt(marginal(distribution), lambda parameter: parameter.unsqueeze(0))
+    first, second = (quantiles(alone, like.new_ones(1), part) for part in levels)
+    return first, second
+
+
+@functools.cache
+def _levels(n_targets: int) -> Tensor:
+    """`[2, point, target]`: levels of a Sobol sequence and their mirror image, so that symmetric means are exact."""
+    half = torch.quasirandom.SobolEngine(2 * n_targets, scramble=True, seed=0).draw(_N_POINTS // 2, dtype=torch.float64)
+    half = half.clamp(1e-6, 1 - 1e-6)
+    return torch.cat([half, 1 - half]).reshape(_N_POINTS, 2, n_targets).movedim(1, 0)
