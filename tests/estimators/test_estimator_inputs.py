@@ -69,7 +69,7 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"random_state": -1}, "`random_state` must be"),
         ({"device": "cuda:7"}, "`device` must be \"auto\" or one that is here, got 'cuda:7'"),
         ({"device": "toaster"}, "`device` must be \"auto\" or one that is here, got 'toaster'"),
-        ({"scoring_rule": "nll"}, "`scoring_rule` must be a function or an object, got 'nll'"),
+        ({"scoring_rule": "nll"}, "`scoring_rule` must be a function or an object or None, got 'nll'"),
         ({"perturbation": "fgsm"}, "`perturbation` must be a function or an object or None, got 'fgsm'"),
         ({"head": "normal"}, "`head` must be a function or an object or None, got 'normal'"),
         ({"schedule": "cosine"}, "`schedule` must be an object such as `Cosine\\(\\)`, got 'cosine'"),
