@@ -23,6 +23,7 @@ from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.data import Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
+from deep_ensembles.tabular.head import training_rule
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.training import Checkpoint
@@ -107,6 +108,7 @@ def _trained(inputs: NDArray[np.float32], train: TableData, settings: TableSetti
     build = partial(mlp, inputs.shape[1], train.n_outputs, settings.hidden_sizes)
     others |= {"folds": ComplementaryFolds(n_folds, train.groups), **settings.training(len(train))}
     others |= {"n_members": settings.members, "perturbation": settings.perturbation, "sample_weight": train.weights}
+    others |= {"head": train.head, "scoring_rule": training_rule(train.head)}
     return fit_ensemble(build, inputs, train.y, **others)
 
 
@@ -125,7 +127,7 @@ def _evaluated(held: HeldOut, judged: TableData, model: TableModel) -> Evaluatio
 def _constant(train: TableData) -> dict[str, Any]:
     if not train.target.classes:
         return {"mean": float(train.y.mean()), "std": float(train.y.std()) or 1.0}
-    return {"shares": (np.bincount(train.y.astype(np.int64), minlength=train.n_outputs) / len(train)).tolist()}
+    return {"shares": (np.bincount(train.y.astype(np.int64), minlength=len(train.target.classes)) / len(train)).tolist()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,6 +18,7 @@ from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
 from deep_ensembles.columns import TASKS, Schema, Target
 from deep_ensembles.columns.date import PATTERNS
+from deep_ensembles.distributions import NegativeBinomial
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.settings import restore
@@ -66,7 +67,11 @@ class TableModel:
         if self.target.classes:
             return Categorical(probs=torch.tensor(known["shares"], dtype=torch.float64))
         mean, deviation = (torch.tensor(known[moment], dtype=torch.float64) for moment in ("mean", "std"))
-        return Normal(mean, deviation)
+        if getattr(self.ensemble.head, "kind", "numbers") != "counts":
+            return Normal(mean, deviation)
+        # A negative binomial of this mean and variance; nearly a Poisson where counts vary less than one.
+        size = mean.square() / (deviation.square() - mean).clamp_min(1e-6 * mean.square())
+        return NegativeBinomial(size, logits=(mean / size).log())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads."""
@@ -137,7 +142,9 @@ def _check_target(target: Target, ensemble: Ensemble) -> None:
     _check_fields(target)
     require(target.task in TASKS and target.decimal in ".,", "task", "known", target.task)
     classes = len(target.classes)
-    different = len(set(target.classes)) == classes and (classes == ensemble.n_outputs or not classes)
+    different = len(set(target.classes)) == classes
     require(different and target.task == TASKS[bool(classes)], "classes", "one per output", classes)
     kind = getattr(ensemble.head, "kind", "classes" if classes else "numbers")
     require((kind == "classes") == bool(classes), "task", "that of the head", target.task)
+    size = ensemble.head.raw_size(classes or 1) if hasattr(ensemble.head, "raw_size") else ensemble.n_outputs
+    require(size == ensemble.n_outputs, "head", f"of {ensemble.n_outputs} raw outputs", size)

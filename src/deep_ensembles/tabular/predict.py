@@ -117,6 +117,11 @@ class _Batch:
     def labels(self) -> pa.Array:
         return pa.array(list(self.model.target.classes)).take(pa.array(self.probabilities.argmax(1)))
 
+    def reached(self, level: float) -> pa.Array:
+        """The first class, in their order, by which so much of the probability is reached."""
+        places = (self.probabilities[:, :-1].cumsum(1) < level).sum(1)
+        return pa.array(list(self.model.target.classes)).take(pa.array(places))
+
     def label_sets(self) -> pa.Array:
         conformal: Any = self.model.ensemble.recalibration
         inside = conformal.prediction_set(self.recalibrated, self.options.coverage).numpy()
@@ -157,8 +162,13 @@ def _marks_rows(model: TableModel, options: PredictionOptions) -> bool:
     return options.threshold is not None
 
 
+def _has_median(model: TableModel, options: PredictionOptions) -> bool:
+    return getattr(model.ensemble.head, "point", "mean") == "median"
+
+
 NUMBER_OUTPUTS = (
     Output("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean),
+    Output("median", "with the head `quantiles`: its median", lambda batch: batch.quantile(0.5), _has_median),
     Output("std", "its standard deviation", lambda batch: batch.std),
     Output("aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt()),
     Output("epistemic_std", "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
@@ -176,6 +186,12 @@ CLASS_OUTPUTS = (
     Output("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy()),
     Output("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement),
     Output("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
+    Output("median", "with the head `ordinal`: the class in the middle of the prediction",
+           lambda batch: batch.reached(0.5), _has_median),
+    Output("lower", "with the head `ordinal`: the first class of the central interval of `--coverage` (0.9)",
+           lambda batch: batch.reached(batch.options.tail), _has_median),
+    Output("upper", "with the head `ordinal`: its last class", lambda batch: batch.reached(1 - batch.options.tail),
+           _has_median),
     Output("label_set", "with conformal recalibration: the classes that `--coverage` asks for", _Batch.label_sets,
            _is_conformal),
     Output("abstain", "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
