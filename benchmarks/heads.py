@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +59,14 @@ class Case:
         x = rng.uniform(-3, 3, n)
         return x[:, None], self.draw(x, rng)
 
-    def fit(self, head: Any, n_rows: int = N_ROWS) -> Any:
-        x, y = self.rows(n_rows, seed=1)
-        rule = self.rule if head is self.head else log_score
-        build = partial(mlp, 1, head.raw_size(self.n_outputs), (64, 64))
-        return fit_ensemble(build, x, y, head=head, scoring_rule=rule, **SETTINGS)
+
+@cache
+def fitted(case: Case, head: Any, n_rows: int = N_ROWS) -> Any:
+    """An ensemble with this head, trained on so many made rows."""
+    x, y = case.rows(n_rows, seed=1)
+    rule = case.rule if head is case.head else log_score
+    build = partial(mlp, 1, head.raw_size(case.n_outputs), (64, 64))
+    return fit_ensemble(build, x, y, head=head, scoring_rule=rule, **SETTINGS)
 
 
 def _spread(x: np.ndarray) -> np.ndarray:
@@ -212,7 +215,7 @@ def _energy_score(prediction: Mixture, y: torch.Tensor, n_draws: int = 100) -> t
 def judge(case: Case, head: Any, n_rows: int = N_ROWS, n_fresh: int = N_FRESH) -> Scores:
     """Train with a head on made rows, and score fresh ones."""
     x, y = case.rows(n_fresh, seed=2)
-    prediction = case.fit(head, n_rows)(x)
+    prediction = fitted(case, head, n_rows)(x)
     return scores(prediction, torch.from_numpy(y).double(), case.head.kind == "counts")
 
 
@@ -226,7 +229,7 @@ def _print_scores(case: Case) -> None:
 
 def _panel(case: Case) -> Panel:
     """A head's prediction beside the truth, and some of the rows it was trained on."""
-    prediction = case.fit(case.head)(GRID[:, None])
+    prediction = fitted(case, case.head)(GRID[:, None])
     if case.name in SHARES:
         return _panel_of_shares(case, prediction.probs.numpy())
     title, legend = f"{case.name}: {case.target}", case is CASES[0]

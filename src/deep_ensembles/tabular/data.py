@@ -73,7 +73,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     for note in files.notes:
         log(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
-    target, y, kept = columns.infer_target(settings.target, whole[settings.target], settings.known_task, decimal)
+    target, y, kept = _inferred_target(whole[settings.target], settings, decimal)
     head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)
     for note in target.notes:
@@ -94,6 +94,20 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     groups = None if settings.group is None else columns.read_groups(settings.group, table[settings.group])
     times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
     return TableData(table, target, y, head, rows, weights, groups, times, decimal)
+
+
+def _inferred_target(
+    values: Any, settings: TableSettings, decimal: str
+) -> tuple[columns.Target, NDArray[Any], NDArray[np.bool_]]:
+    try:
+        return columns.infer_target(settings.target, values, settings.known_task, decimal)
+    except columns.UnreadableValue as error:
+        if settings.head is None:
+            raise
+        raise columns.TableError(
+            f"the head {settings.head} needs numbers, but `{settings.target}` is {error.value!r} in row {error.row}; "
+            "for classes take categorical or ordinal, or leave the head out"
+        ) from error
 
 
 def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSettings) -> list[str]:

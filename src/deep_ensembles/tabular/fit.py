@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.distributions import Laplace, Normal, StudentT
 
-from deep_ensembles import recalibration
+from deep_ensembles import heads, recalibration
 from deep_ensembles._arrow import pa
 from deep_ensembles._splits import ComplementaryFolds, regular_parts
 from deep_ensembles.columns import TableError
@@ -63,7 +64,7 @@ def fit_table(
     """
     train, rest = read_parts(data, settings, log)
     judged = rest if len(rest) else train
-    check_recalibration(settings.recalibration, bool(train.target.classes), len(judged))
+    check_recalibration(settings.recalibration, train.head, len(judged))
     schema = train.schema(settings)
     log(schema.listing())
     log(_use_of_rows(len(train), len(rest), settings))
@@ -156,11 +157,19 @@ class HeldOut:
         if self.name != "auto":
             fitted: recalibration.Recalibration = getattr(recalibration, self.name)(mixture[torch.from_numpy(rows)], target)
             return fitted
-        careful = ("none", "variance_scaling") if self.times is not None and not mixture.is_discrete else None
         groups = None if self.groups is None else self.groups[rows]
         if groups is not None and len(np.unique(groups)) < 2:
             return None
-        return recalibration.choose(mixture[torch.from_numpy(rows)], target, careful, groups=groups)
+        return recalibration.choose(mixture[torch.from_numpy(rows)], target, self._compared(mixture), groups=groups)
+
+    def _compared(self, mixture: Mixture) -> tuple[str, ...] | None:
+        """Recalibrations to choose from, None for the usual ones: a family without a scale has no spread to stretch."""
+        if mixture.is_discrete:
+            return None
+        stretched = isinstance(mixture.components, (Laplace, Normal, StudentT))
+        if self.times is not None:
+            return ("none", "variance_scaling") if stretched else ("none",)
+        return None if stretched else ("none", "isotonic")
 
     def fit_all(self, single: bool = False) -> recalibration.Recalibration | None:
         """What all rows ask for, of the ensemble or of its first member."""
@@ -199,12 +208,16 @@ class HeldOut:
         return describe_recalibration(fitted)
 
 
-def check_recalibration(name: str, classes: bool, n_rows: int) -> None:
-    """Refuse one that is not for the task, or for so few rows."""
+def check_recalibration(name: str, head: Any, n_rows: int) -> None:
+    """Refuse one that is not for the task or the head, or for so few rows."""
     if n_rows < 2 and name not in ("auto", "none"):
         raise TableError(
             f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
         )
+    classes = head.kind == "classes"
     if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
         raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
                          f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
+    if name == "variance_scaling" and not isinstance(head, (heads.Laplace, heads.Normal, heads.StudentT)):
+        raise TableError("variance_scaling stretches the spread of the heads normal, student_t and laplace; "
+                         "for others take isotonic, conformal or auto")  # fmt: skip

@@ -18,7 +18,7 @@ from deep_ensembles.training.prepare import support_in_words
 
 _FORM = "a name with arguments as in logit_normal:low=0,high=100"
 _BOUNDS = ((1.0, 0.5), (100.0, 80.0))  # of shares and percentages, and what some value must exceed
-_FEW_LEVELS, _FEW_ROWS, _LARGEST_MEAN = 3, 20, 1000.0
+_FEW_LEVELS, _FEW_ROWS, _LARGEST_COUNT = 3, 20, 10_000
 
 
 @cache
@@ -137,9 +137,9 @@ def _suggested_for_levels(values: NDArray[np.float64], counts: tuple[str, str] |
 
 
 def _suggested_for_counts(values: NDArray[np.float64]) -> tuple[str, str] | None:
-    mean, variance, zeros = values.mean(), values.var(), (values == 0).mean()
-    if not 0 < mean < _LARGEST_MEAN:
+    if not 0 < values.max() < _LARGEST_COUNT:  # whole numbers, but hardly counts
         return None
+    mean, variance, zeros = values.mean(), values.var(), (values == 0).mean()
     if variance < 1.5 * mean:
         return "poisson", "it has whole numbers ≥ 0 whose variance is about their mean"
     size = mean**2 / (variance - mean)
@@ -152,8 +152,7 @@ def _suggested_for_numbers(values: NDArray[np.float64]) -> tuple[str, str] | Non
     for high, reached in _BOUNDS:
         if values.min() > 0 and reached < values.max() < high:
             return f"logit_normal:low=0,high={high:g}", f"all values are between 0 and {high:g}"
-    unit = np.abs(values).max()
-    scaled = values / unit
+    scaled = values / (np.abs(values).max() or 1.0)
     if scaled.min() > 0 and _skewness(scaled) > 1:
         log_normal = _skewness(np.log(scaled)) > -0.5
         return "log_normal" if log_normal else "gamma", "all values are above 0 and skewed to the right"

@@ -18,7 +18,6 @@ from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
 from deep_ensembles.columns import TASKS, Schema, Target
 from deep_ensembles.columns.date import PATTERNS
-from deep_ensembles.distributions import NegativeBinomial
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.settings import restore
@@ -67,11 +66,7 @@ class TableModel:
         if self.target.classes:
             return Categorical(probs=torch.tensor(known["shares"], dtype=torch.float64))
         mean, deviation = (torch.tensor(known[moment], dtype=torch.float64) for moment in ("mean", "std"))
-        if getattr(self.ensemble.head, "kind", "numbers") != "counts":
-            return Normal(mean, deviation)
-        # A negative binomial of this mean and variance; nearly a Poisson where counts vary less than one.
-        size = mean.square() / (deviation.square() - mean).clamp_min(1e-6 * mean.square())
-        return NegativeBinomial(size, logits=(mean / size).log())
+        return Normal(mean, deviation)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads."""

@@ -78,10 +78,8 @@ class TableSettings:
         for name in ("drop", "hidden_sizes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
-        if self.task is not None and self.task != self.known_task:
-            raise TableError(
-                f"the head {self.head} is for {self.known_task}, but the task is {self.task}; leave one of them out"
-            )
+        if self.task not in (None, known_task := self.known_task):
+            raise TableError(f"the head {self.head} is for {known_task}, but the task is {self.task}; leave one of them out")
         known = f"one of {', '.join(RECALIBRATIONS)}"
         require(self.recalibration in RECALIBRATIONS, "recalibration", known, self.recalibration)
         if self.holdout is not None:
