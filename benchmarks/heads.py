@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 
-from deep_ensembles import ComplementaryFolds, Mixture, crps, fit_ensemble, heads, log_score, mlp, squared_error
+from deep_ensembles import ComplementaryFolds, Mixture, crps, fit_ensemble, heads, mlp, squared_error
 from deep_ensembles.paper.figures import save_figure
 from deep_ensembles.report.charts import Band, Figure, Line, Panel, Points, Row
+from deep_ensembles.tabular.head import training_rule
 
 N_ROWS, N_FRESH = 4000, 20_000
-N_INTEGRALS = 2000  # fresh rows whose CRPS is computed, which for some families takes numerical integration
+N_INTEGRALS = 1000  # fresh rows whose CRPS is computed, which for some families takes numerical integration
 LEVELS = (0.05, 0.95)
 GRID = np.linspace(-3, 3, 121)
 # The same for every head.
@@ -39,7 +40,6 @@ class Case:
 
     Arguments:
         judged: whether the head must beat `Normal` here.
-        rule: to train with.
         n_outputs: targets, classes or labels.
     """
 
@@ -47,7 +47,6 @@ class Case:
     head: Any
     draw: Draw
     judged: bool = False
-    rule: Any = log_score
     n_outputs: int = 1
 
     @property
@@ -64,7 +63,7 @@ class Case:
 def fitted(case: Case, head: Any, n_rows: int = N_ROWS) -> Any:
     """An ensemble with this head, trained on so many made rows."""
     x, y = case.rows(n_rows, seed=1)
-    rule = case.rule if head is case.head else log_score
+    rule = squared_error if isinstance(head, heads.Point) else training_rule(head)
     build = partial(mlp, 1, head.raw_size(case.n_outputs), (64, 64))
     return fit_ensemble(build, x, y, head=head, scoring_rule=rule, **SETTINGS)
 
@@ -163,7 +162,7 @@ CASES = (
     Case("positive, skewed: prices", heads.LogNormal(), _log_normal, judged=True),
     Case("positive, skewed: amounts", heads.Gamma(), _gamma, judged=True),
     Case("between 0 and 100: shares", heads.LogitNormal(0.0, 100.0), _shares, judged=True),
-    Case("numbers of no known shape", heads.Quantiles(), _skewed, judged=True, rule=crps),
+    Case("numbers of no known shape", heads.Quantiles(), _skewed, judged=True),
     Case("counts", heads.Poisson(), _poisson),
     Case("counts that vary more", heads.NegativeBinomial(), _negative_binomial, judged=True),
     Case("counts, many zeros", heads.ZeroInflated(), _zero_inflated, judged=True),
@@ -171,7 +170,7 @@ CASES = (
     Case("classes", heads.Categorical(), partial(_chosen, _class_shares), n_outputs=3),
     Case("classes with an order: grades", heads.Ordinal(), partial(_chosen, _grade_shares), n_outputs=4),
     Case("several labels at once", heads.Bernoulli(), _labels, n_outputs=2),
-    Case("numbers, no noise wanted", heads.Point(), _normal, rule=squared_error),
+    Case("numbers, no noise wanted", heads.Point(), _normal),
 )
 
 

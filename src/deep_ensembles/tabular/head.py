@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deep_ensembles import scoring
 from deep_ensembles.columns import TableError
 from deep_ensembles.heads import Point, Quantiles, StudentT
-from deep_ensembles.scoring import ScoringRule, crps, log_score
 from deep_ensembles.settings import known_objects
 from deep_ensembles.training.prepare import support_in_words
 
@@ -60,9 +60,9 @@ def head_named(text: str) -> Any:
     return head
 
 
-def training_rule(head: Any) -> ScoringRule:
+def training_rule(head: Any) -> scoring.ScoringRule:
     """The scoring rule that a head is trained with: quantiles by how far they are off, all else by likelihood."""
-    return crps if isinstance(head, Quantiles) else log_score
+    return getattr(scoring, "pinball", scoring.crps) if isinstance(head, Quantiles) else scoring.log_score
 
 
 def _arguments(text: str) -> dict[str, list[str]]:
