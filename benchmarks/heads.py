@@ -85,7 +85,7 @@ def _normal(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _skewed(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return np.sin(2 * x) + 2 * _spread(x) * (rng.exponential(size=x.shape) - 1)
+    return np.sin(2 * x) + rng.gumbel(0, 2 * _spread(x))
 
 
 def _log_normal(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -229,6 +229,8 @@ def _print_scores(case: Case) -> None:
 def _panel(case: Case) -> Panel:
     """A head's prediction beside the truth, and some of the rows it was trained on."""
     prediction = fitted(case, case.head)(GRID[:, None])
+    if case.name == "Point":
+        prediction = prediction.moment_matched()
     if case.name in SHARES:
         return _panel_of_shares(case, prediction.probs.numpy())
     title, legend = f"{case.name}: {case.target}", case is CASES[0]
