@@ -18,7 +18,7 @@ from deep_ensembles.training.prepare import support_in_words
 
 _FORM = "a name with arguments as in logit_normal:low=0,high=100"
 _BOUNDS = ((1.0, 0.5), (100.0, 80.0))  # of shares and percentages, and what some value must exceed
-_FEW_LEVELS, _FEW_ROWS, _LARGEST_COUNT = 3, 20, 10_000
+_FEW_LEVELS, _FEW_ROWS, _LARGEST_COUNT, _LARGEST_MEAN = 3, 20, 10_000, 50.0
 
 
 @cache
@@ -137,7 +137,8 @@ def _suggested_for_levels(values: NDArray[np.float64], counts: tuple[str, str] |
 
 
 def _suggested_for_counts(values: NDArray[np.float64]) -> tuple[str, str] | None:
-    if not 0 < values.max() < _LARGEST_COUNT:  # whole numbers, but hardly counts
+    # Large whole numbers (prices, years) are hardly counts, and large counts are as good as numbers.
+    if not 0 < values.max() < _LARGEST_COUNT or values.mean() > _LARGEST_MEAN:
         return None
     mean, variance, zeros = values.mean(), values.var(), (values == 0).mean()
     if variance < 1.5 * mean:
