@@ -155,22 +155,22 @@ def _labels(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 SHARES = {"Categorical": _class_shares, "Ordinal": _grade_shares, "Bernoulli": _label_shares}
 CASES = (
-    Case("numbers, bell-shaped noise", heads.Normal(), _normal),
+    Case("noise like a bell", heads.Normal(), _normal),
     Case("numbers with outliers", heads.StudentT(), _student_t, judged=True),
     Case("numbers with a sharp peak", heads.Laplace(), _laplace),
     Case("two likely values", heads.GaussianMixture(2), _two_branches, judged=True),
-    Case("positive, skewed: prices", heads.LogNormal(), _log_normal, judged=True),
-    Case("positive, skewed: amounts", heads.Gamma(), _gamma, judged=True),
-    Case("between 0 and 100: shares", heads.LogitNormal(0.0, 100.0), _shares, judged=True),
-    Case("numbers of no known shape", heads.Quantiles(), _skewed, judged=True),
+    Case("positive, prices", heads.LogNormal(), _log_normal, judged=True),
+    Case("positive, amounts", heads.Gamma(), _gamma, judged=True),
+    Case("shares in percent", heads.LogitNormal(0.0, 100.0), _shares, judged=True),
+    Case("any shape", heads.Quantiles(), _skewed, judged=True),
     Case("counts", heads.Poisson(), _poisson),
     Case("counts that vary more", heads.NegativeBinomial(), _negative_binomial, judged=True),
     Case("counts, many zeros", heads.ZeroInflated(), _zero_inflated, judged=True),
-    Case("several numbers that depend on one another", heads.MultivariateNormal(), _correlated, judged=True, n_outputs=2),
+    Case("correlated numbers", heads.MultivariateNormal(), _correlated, judged=True, n_outputs=2),
     Case("classes", heads.Categorical(), partial(_chosen, _class_shares), n_outputs=3),
-    Case("classes with an order: grades", heads.Ordinal(), partial(_chosen, _grade_shares), n_outputs=4),
+    Case("ordered classes, grades", heads.Ordinal(), partial(_chosen, _grade_shares), n_outputs=4),
     Case("several labels at once", heads.Bernoulli(), _labels, n_outputs=2),
-    Case("numbers, no noise wanted", heads.Point(), _normal),
+    Case("members' spread alone", heads.Point(), _normal),
 )
 
 
@@ -222,7 +222,7 @@ def _print_scores(case: Case) -> None:
     for head in (case.head, heads.Normal()):
         start = time.perf_counter()
         made = judge(case, head)
-        print(f"{case.target:44s} {type(head).__name__:20s} {made.nll:8.4f} {made.crps:8.4f} {made.coverage:8.1%} "
+        print(f"{case.target:24s} {type(head).__name__:20s} {made.nll:8.4f} {made.crps:8.4f} {made.coverage:8.1%} "
               f"{made.density_nll:8.4f} {time.perf_counter() - start:6.1f} s", flush=True)  # fmt: skip
 
 
@@ -241,7 +241,7 @@ def _panel(case: Case) -> Panel:
         layers = [Line(GRID, found, "predicted correlation"), Line(GRID, _correlation(GRID), "truth", "data", dashed=True)]
         return Panel(layers, title, y_limits=(-1.3, 1.3))
     x, y = case.rows(300, seed=1)
-    draws = case.draw(np.tile(GRID, (4000, 1)), np.random.default_rng(0))
+    draws = case.draw(np.tile(GRID, (20_000, 1)), np.random.default_rng(0))
     low, middle, high = np.quantile(draws, [LEVELS[0], 0.5, LEVELS[1]], axis=0)
     middle = middle if case.head.point == "median" else draws.mean(0)
     point = prediction.icdf(torch.tensor(0.5)) if case.head.point == "median" else prediction.mean
@@ -252,7 +252,7 @@ def _panel(case: Case) -> Panel:
         Line(GRID, point.numpy(), "prediction"),
         *(Line(GRID, line, "truth" * (line is middle), "data", dashed=True) for line in (middle, low, high)),
     ]
-    room = 0.6 * (high.max() - low.min())
+    room = (0.7 if legend else 0.25) * (high.max() - low.min())
     return Panel(layers, title, y_limits=(low.min() - room * (low.min() < 0), high.max() + room), legend=legend)
 
 
@@ -265,15 +265,15 @@ def _panel_of_shares(case: Case, shares: np.ndarray) -> Panel:
 
 def _figure() -> Figure:
     panels = [_panel(case) for case in CASES]
-    rows = [Row(panels[start : start + 3], height=2.7) for start in range(0, len(panels), 3)]
+    rows = [Row(panels[start : start + 4], height=2.7) for start in range(0, len(panels), 4)]
     text = "One panel per head: made data, the prediction with its 90 % interval, and the truth as dashed lines."
-    return Figure(rows, "Every head on made data; dashed: the truth", description=text)
+    return Figure(rows, "Every head on made data; dashed: the truth", width=16.0, description=text)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     print(f"{N_ROWS} rows to train on, {N_FRESH} fresh ones; CRPS is the energy score for several targets")
-    print(f"{'target':44s} {'head':20s} {'NLL':>8s} {'CRPS':>8s} {'in 90 %':>8s} {'density':>8s}")
+    print(f"{'target':24s} {'head':20s} {'NLL':>8s} {'CRPS':>8s} {'in 90 %':>8s} {'density':>8s}")
     for case in CASES:
         if case.judged:
             _print_scores(case)
