@@ -252,7 +252,7 @@ def _panel(case: Case) -> Panel:
         Line(GRID, point.numpy(), "prediction"),
         *(Line(GRID, line, "truth" * (line is middle), "data", dashed=True) for line in (middle, low, high)),
     ]
-    room = (0.7 if legend else 0.25) * (high.max() - low.min())
+    room = (1.2 if legend else 0.25) * (high.max() - low.min())
     return Panel(layers, title, y_limits=(low.min() - room * (low.min() < 0), high.max() + room), legend=legend)
 
 
