@@ -221,12 +221,14 @@ def test_a_model_with_any_head_predicts_meaningful_columns(name: str, tmp_path: 
 
 def _check_classes(out: dict[str, np.ndarray], ordered: bool) -> None:
     shares = np.stack([out[f"p_{grade}"] for grade in range(1, 6)], axis=1)
-    np.testing.assert_array_equal(out["label"], shares.argmax(1) + 1)
-    assert ("median" in out) == ordered
-    if ordered:
-        for column, level in (("lower", 0.05), ("median", 0.5), ("upper", 0.95)):
-            reached = [np.flatnonzero(row.cumsum() >= level - 1e-9)[0] + 1 for row in shares]
-            np.testing.assert_array_equal(out[column], reached)
+    np.testing.assert_allclose(out["confidence"], shares[np.arange(len(shares)), out["label"] - 1], rtol=1e-12)
+    assert ("lower" in out) == ordered
+    if not ordered:
+        np.testing.assert_array_equal(out["label"], shares.argmax(1) + 1)
+        return
+    for column, level in (("lower", 0.05), ("label", 0.5), ("upper", 0.95)):
+        reached = [np.flatnonzero(row.cumsum() >= level - 1e-9)[0] + 1 for row in shares]
+        np.testing.assert_array_equal(out[column], reached)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def predict(
     """Predict the rows of a table, in order, with how sure each prediction is.
 
     For numbers: mean, std, aleatoric_std (noise), epistemic_std (what networks disagree about), lower, upper. For classes:
-    label, confidence, entropy, disagreement, p_<class>. With the head quantiles or ordinal, also a median.
+    label, confidence, entropy, disagreement, p_<class>. With the head quantiles also a median, with ordinal lower and upper.
 
     Examples:
 

@@ -114,12 +114,21 @@ class _Batch:
         shares = self.recalibrated.probs.double()
         return (shares / shares.sum(-1, keepdim=True)).numpy()
 
-    def labels(self) -> pa.Array:
-        return pa.array(list(self.model.target.classes)).take(pa.array(self.probabilities.argmax(1)))
+    @cached_property
+    def predicted(self) -> NDArray[np.int64]:
+        """The number of the most probable class, or where classes have an order of the median."""
+        ordered = _has_median(self.model, self.options)
+        return self.reached(0.5) if ordered else self.probabilities.argmax(1)
 
-    def reached(self, level: float) -> pa.Array:
-        """The first class, in their order, by which so much of the probability is reached."""
-        places = (self.probabilities[:, :-1].cumsum(1) < level).sum(1)
+    @cached_property
+    def confidence(self) -> NDArray[np.float64]:
+        return np.take_along_axis(self.probabilities, self.predicted[:, None], axis=1)[:, 0]
+
+    def reached(self, level: float) -> NDArray[np.int64]:
+        """The number of the first class, in their order, by which so much of the probability is reached."""
+        return (self.probabilities[:, :-1].cumsum(1) < level).sum(1)
+
+    def labels(self, places: NDArray[np.int64]) -> pa.Array:
         return pa.array(list(self.model.target.classes)).take(pa.array(places))
 
     def label_sets(self) -> pa.Array:
@@ -181,21 +190,20 @@ NUMBER_OUTPUTS = (
            lambda batch: batch.std > batch.options.threshold, _marks_rows),
 )  # fmt: skip
 CLASS_OUTPUTS = (
-    Output("label", "the most probable class", _Batch.labels),
-    Output("confidence", "its probability", lambda batch: batch.probabilities.max(1)),
+    Output("label", "the most probable class, with the head `ordinal` the median",
+           lambda batch: batch.labels(batch.predicted)),
+    Output("confidence", "its probability", lambda batch: batch.confidence),
     Output("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy()),
     Output("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement),
     Output("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
-    Output("median", "with the head `ordinal`: the class in the middle of the prediction",
-           lambda batch: batch.reached(0.5), _has_median),
     Output("lower", "with the head `ordinal`: the first class of the central interval of `--coverage` (0.9)",
-           lambda batch: batch.reached(batch.options.tail), _has_median),
-    Output("upper", "with the head `ordinal`: its last class", lambda batch: batch.reached(1 - batch.options.tail),
-           _has_median),
+           lambda batch: batch.labels(batch.reached(batch.options.tail)), _has_median),
+    Output("upper", "with the head `ordinal`: its last class",
+           lambda batch: batch.labels(batch.reached(1 - batch.options.tail)), _has_median),
     Output("label_set", "with conformal recalibration: the classes that `--coverage` asks for", _Batch.label_sets,
            _is_conformal),
     Output("abstain", "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
-           lambda batch: batch.probabilities.max(1) < batch.options.threshold, _marks_rows),
+           lambda batch: batch.confidence < batch.options.threshold, _marks_rows),
 )  # fmt: skip
 
 
