@@ -135,6 +135,22 @@ def test_every_option_of_fit_reaches_the_settings(folder: Path, tmp_path: Path) 
     assert "price: rows held out" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
+def test_a_head_is_suggested_chosen_kept_and_compared(tmp_path: Path) -> None:
+    counts = np.random.default_rng(0).negative_binomial(2, 0.1, 200)
+    data = write(with_column(houses(), "price", counts), tmp_path / "counts.csv")
+    command = ["fit", data, "--target", "price", *DROP, *QUICK, "--recalibration", "none", "--out", tmp_path / "m"]
+    suggestion = "note: `price` may ask for --head negative_binomial: it has whole numbers ≥ 0"
+    assert suggestion in done(*command).stdout
+    printed_lines = done(*command, "--head", "negative_binomial:min_size=0.1").stdout
+    assert suggestion not in printed_lines
+    assert 'head = "negative_binomial:min_size=0.1"' in printed_lines
+    done("predict", tmp_path / "m", data, "--out", tmp_path / "p.csv", "--quantiles", "0.5")
+    predicted = read(tmp_path / "p.csv")
+    assert all(value == int(value) for name in ("lower", "q0.5", "upper") for value in predicted[name].to_pylist())
+    compared = done("compare", data, "--target", "price", *DROP, "--members", 2, "--folds", 2, "--head", "poisson").stdout
+    assert len(re.findall(r"^ *with normal head +-?[\d.]+", compared, re.MULTILINE)) == 4
+
+
 def test_a_table_of_odd_names_is_learnt_and_printed(tmp_path: Path) -> None:
     names = ["[bold]x[/x]", 'é, "ü"', "😀", ":smile:"]
     table = houses(60).select(["size", "yard", "price", "owner"]).rename_columns(names)
@@ -356,6 +372,13 @@ def test_outputs_that_cannot_be_written_are_named(folder: Path, tmp_path: Path) 
         (["--group", "nobody"], "the table has no column `nobody`"),
         (["--weights", "colour"], "column `colour`"),
         (["--time", "colour"], "column `colour`"),
+        (["--head", "poison"], "`head` must be one of categorical, gamma, gaussian_mixture, laplace, log_normal, "),
+        (["--head", "student_t:nu=3"], "has no argument 'nu'; it has degrees_of_freedom, min_degrees_of_freedom"),
+        (["--head", "poisson"], "`price` must be whole numbers ≥ 0 for the head poisson, but is "),
+        (
+            ["--head", "ordinal", "--task", "regression"],
+            "the head ordinal is for classification, but the task is regression",
+        ),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: list[str], words: str, folder: Path, tmp_path: Path) -> None:

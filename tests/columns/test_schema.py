@@ -546,3 +546,9 @@ class TestRoles:
             read_times("t", pa.array([None, "2020-01-01"]))
         with pytest.raises(UnreadableValue, match="column `t`: 'soon' in row 1 is not a date"):
             read_times("t", pa.array(["soon", "late"]))
+
+
+def test_classes_that_are_numbers_sort_as_numbers() -> None:
+    target, codes, _ = infer_target("size", pa.array(["10.5", "2.5", "10.5", "7"]), "classification")
+    assert target.classes == ("2.5", "7", "10.5")
+    assert codes.tolist() == [2, 0, 2, 1]

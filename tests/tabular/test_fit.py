@@ -443,7 +443,7 @@ def test_settings_are_printed_and_read_again(tmp_path: Path) -> None:
 
 def test_every_setting_is_written_unless_it_is_empty() -> None:
     lines = TableSettings(target="y").text().splitlines()[1:]
-    empty = {"task", "drop", "kinds", "weights", "group", "time", "holdout", "batch_size", "time_limit"}
+    empty = {"task", "head", "drop", "kinds", "weights", "group", "time", "holdout", "batch_size", "time_limit"}
     assert {line.split(" = ")[0] for line in lines} == set(TableSettings.__dataclass_fields__) - empty
 
 

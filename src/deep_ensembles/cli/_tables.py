@@ -22,6 +22,10 @@ Data = Annotated[list[Path], Argument(metavar="DATA", help="A CSV, TSV or Parque
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
 Target = Annotated[str | None, Option(help="The column to predict; needed unless a file of settings names it.")]
 Task = Annotated[str | None, Option(help="regression or classification; found out by default.")]
+Head = Annotated[
+    str | None,
+    Option(help="The distribution to predict: student_t, poisson, logit_normal:low=0,high=100, … (docs/heads.md)"),
+]
 Drop = Annotated[str | None, Option(help="Columns that are no inputs, with commas between; quote names with one.")]
 Kinds = Annotated[str | None, Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
 Weights = Annotated[str | None, Option(help="A column, no input, of what rows count in training.")]
@@ -46,6 +50,7 @@ def fit(
     out: Annotated[Path, Option(help="The model folder to write.")],
     target: Target = None,
     task: Task = None,
+    head: Head = None,
     drop: Drop = None,
     kinds: Kinds = None,
     weights: Weights = None,
@@ -70,6 +75,8 @@ def fit(
       deep-ensembles fit houses.csv --target price --out houses-model
 
       deep-ensembles fit visits/ --target returns --group patient --out visits
+
+      deep-ensembles fit claims.csv --target claims --head negative_binomial --out claims
     """
     with user_errors(f"stopped; the same command goes on where it was, from what it left beside {out}"):
         from deep_ensembles._files import check_replaceable
@@ -106,7 +113,7 @@ def predict(
     """Predict the rows of a table, in order, with how sure each prediction is.
 
     For numbers: mean, std, aleatoric_std (noise), epistemic_std (what networks disagree about), lower, upper. For classes:
-    label, confidence, entropy, disagreement, p_<class>.
+    label, confidence, entropy, disagreement, p_<class>. With the head quantiles also a median, with ordinal lower and upper.
 
     Examples:
 
@@ -178,6 +185,7 @@ def compare(
     target: Target = None,
     folds: Annotated[int, Option(min=2, help="Folds of the cross-validation.")] = 5,
     task: Task = None,
+    head: Head = None,
     drop: Drop = None,
     kinds: Kinds = None,
     weights: Weights = None,

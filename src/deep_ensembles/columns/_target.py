@@ -172,7 +172,11 @@ def _check_varied(name: str, known: NDArray[np.float64]) -> None:
 def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:
     texts, known = text(values), np.unique(read[~np.isnan(read)])
     all_numbers = not np.isnan(read[~nulls(texts)]).any() and not is_padded(texts)
-    classes: tuple[Label, ...] = tuple(sorted(texts.drop_null().unique().to_pylist()))
+    # Classes that are numbers sort as numbers: 2.5 before 10.5.
+    order = dict(zip(texts.to_pylist(), read.tolist(), strict=True)) if all_numbers else {}
+    classes: tuple[Label, ...] = tuple(
+        sorted(texts.drop_null().unique().to_pylist(), key=lambda label: (order.get(label), label))
+    )
     if pa.types.is_boolean(values.type):
         classes = tuple(name == "true" for name in classes)
     elif len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:

@@ -17,13 +17,15 @@ from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
 from deep_ensembles.fitting import CrossValidation, cross_validate
-from deep_ensembles.heads import Point
+from deep_ensembles.heads import Categorical, Normal, Point
 from deep_ensembles.networks import mlp
 from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.tabular.data import Log, TableData, read_data
+from deep_ensembles.tabular.head import training_rule
 from deep_ensembles.tabular.settings import TableSettings
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
+DEFAULT = "with {} head"  # another deep ensemble, where a head is chosen
 _DROPOUT_RATE, _SAMPLES = 0.1, 50
 Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -73,7 +75,8 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: 
 
     Arguments:
         data: a file, several, or a folder of parts.
-        settings: as for `fit_table`; no rows are held out beyond the folds, and nothing is recalibrated.
+        settings: as for `fit_table`; no rows are held out beyond the folds, and nothing is recalibrated. With a head, a
+            deep ensemble with the default one is compared too.
         n_folds: of the cross-validation; whole groups, or later rows, if a column says so.
         log: called with lines and listings: what the columns are, how rows are used.
         verbose: 1 for a progress bar on a terminal.
@@ -85,7 +88,7 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: 
     folds = _folds(read, n_folds, settings)
     predictions = _Methods(schema.encode(read.table), read, folds, settings, verbose).predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
-    measures = _CLASS_SCORES if read.target.classes else _NUMBER_SCORES
+    measures = _CLASS_SCORES if read.target.classes else _COUNT_SCORES if read.head.kind == "counts" else _NUMBER_SCORES
     scores = {
         name: {method: list(map(measure, folds_of_method, targets)) for method, folds_of_method in predictions.items()}
         for name, measure in measures.items()
@@ -101,6 +104,20 @@ _NUMBER_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
     "Distance of a 90 % interval's coverage from 90 % (lower is better)": lambda prediction, target: abs(
         metrics.interval_coverage(prediction, target, 0.9) - 0.9
     ),
+}
+
+
+def _count_nll(prediction: Any, target: torch.Tensor) -> float:
+    """Of the unit cell around each count where the prediction is a density, so that both are probabilities."""
+    if getattr(prediction, "kind", "numbers") == "counts":
+        return metrics.negative_log_likelihood(prediction, target)
+    shares = prediction.cdf(target + 0.5) - prediction.cdf(target - 0.5)
+    return float(-shares.clamp_min(torch.finfo(shares.dtype).tiny).log().mean())
+
+
+_COUNT_SCORES = {
+    "NLL (nats, of a unit around each count, lower is better)": _count_nll,
+    **dict(list(_NUMBER_SCORES.items())[1:]),
 }
 _CLASS_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
     "NLL (nats, lower is better)": metrics.negative_log_likelihood,
@@ -133,10 +150,16 @@ class _Methods:
         """Predictions by method; the deep ensemble first."""
         log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on all folds as one stack")
         classes, n_members = bool(self.read.target.classes), self.settings.members
-        ours = self._trained(n_members, self.read.n_outputs)
+        head = self.read.head
+        ours = self._trained(n_members, self.read.n_outputs, head=head, scoring_rule=training_rule(head))
         predictions: dict[str, list[Any]] = {OURS: ours.distributions}
         predictions[SINGLE] = self._tested([ensemble.subset(1).mixture for ensemble in ours.ensembles])
         predictions[DROPOUT] = self._tested(self._dropout_of_classes() if classes else self._dropout_of_numbers())
+        default = Categorical() if classes else Normal()
+        if type(head) is not type(default):
+            n_outputs = default.raw_size(len(self.read.target.classes) or 1)
+            usual = self._trained(n_members, n_outputs, head=default).distributions
+            predictions[DEFAULT.format(type(default).__name__.lower())] = usual
         if classes:
             log("note: an MSE ensemble predicts numbers, and is left out for classes")
         else:
@@ -168,7 +191,7 @@ class _Methods:
         return min(5, n_members, fewest)
 
     def _dropout_of_classes(self) -> list[Any]:
-        trained = self._trained(1, self.read.n_outputs, _DROPOUT_RATE)
+        trained = self._trained(1, self.read.n_outputs, _DROPOUT_RATE, head=self.read.head)
         how: dict[str, Any] = {"n_samples": _SAMPLES, "random_state": self.settings.seed}
         return [partial(ensemble.sampled, **how) for ensemble in trained.ensembles]
 

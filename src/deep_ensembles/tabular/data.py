@@ -12,7 +12,9 @@ from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out, hold_out_groups, hold_out_latest
 from deep_ensembles._terminal import Listing
+from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.tabular.files import open_table
+from deep_ensembles.tabular.head import check_targets, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
 
 Log = Callable[[str | Listing], None]
@@ -28,6 +30,7 @@ class TableData:
         table: all their columns.
         target: what is predicted.
         y: numbers, or codes of classes.
+        head: what kind of distribution is predicted.
         rows: their numbers in the table as it was read, from 0.
         weights, groups, times: what columns say of rows; None where there is none.
         decimal: the likely decimal mark.
@@ -36,6 +39,7 @@ class TableData:
     table: pa.Table
     target: columns.Target
     y: NDArray[Any]
+    head: Any
     rows: NDArray[np.int64]
     weights: NDArray[np.float64] | None
     groups: NDArray[np.int64] | None
@@ -47,8 +51,8 @@ class TableData:
 
     @property
     def n_outputs(self) -> int:
-        """How many raw outputs a network needs: one per class, or mean and variance."""
-        return len(self.target.classes) or 2
+        """How many raw outputs a network needs."""
+        return self.head.raw_size(len(self.target.classes) or 1)
 
     def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
@@ -69,7 +73,8 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     for note in files.notes:
         log(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
-    target, y, kept = columns.infer_target(settings.target, whole[settings.target], settings.task, decimal)
+    target, y, kept = _inferred_target(whole[settings.target], settings, decimal)
+    head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)
     for note in target.notes:
         log(f"note: {note}")
@@ -83,9 +88,40 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
         table, y, rows, weights = table.filter(pa.array(counted)), y[counted], rows[counted], weights[counted]
     if len(y) < LEAST_ROWS:
         raise columns.TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
+    check_targets(head, settings.target, y, rows)
+    for note in _notes_on_head(target, y, settings):
+        log(f"note: {note}")
     groups = None if settings.group is None else columns.read_groups(settings.group, table[settings.group])
     times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
-    return TableData(table, target, y, rows, weights, groups, times, decimal)
+    return TableData(table, target, y, head, rows, weights, groups, times, decimal)
+
+
+def _inferred_target(
+    values: Any, settings: TableSettings, decimal: str
+) -> tuple[columns.Target, NDArray[Any], NDArray[np.bool_]]:
+    try:
+        return columns.infer_target(settings.target, values, settings.known_task, decimal)
+    except columns.UnreadableValue as error:
+        if settings.head is None:
+            raise
+        raise columns.TableError(
+            f"the head {settings.head} needs numbers, but `{settings.target}` is {error.value!r} in row {error.row}; "
+            "for classes take categorical or ordinal, or leave the head out"
+        ) from error
+
+
+def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSettings) -> list[str]:
+    """The head that the target looks made for, where none is chosen; the order of classes, where it counts."""
+    numbers = all(type(label) is int for label in target.classes)
+    if settings.head is None:
+        levels = np.array(target.classes) if target.classes else None
+        suggested = suggested_head(y, levels) if numbers else None
+        return [f"`{target.name}` may ask for --head {suggested[0]}: {suggested[1]}"] if suggested else []
+    if settings.chosen_head.point != "median" or not target.classes:
+        return []
+    shown = " < ".join(map(str, target.classes[:10])) + " < …" * (len(target.classes) > 10)
+    cure = "" if numbers else "; if that is not their order, number them, as in 1 low, 2 high"
+    return [f"classes are taken in the order {shown}{cure}"]
 
 
 def _check_columns(names: tuple[str, ...], settings: TableSettings) -> None:

@@ -13,6 +13,7 @@ from deep_ensembles.columns import TableError
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
 from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate
 from deep_ensembles.tabular.files import TableFiles, open_table, together
+from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.predict import BATCH_ROWS
 
@@ -64,9 +65,11 @@ class _Rows:
         for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
             y = target.read(batch.column(target.name), first_row, self.errors)
             known = ~np.isnan(y)
+            rows = np.flatnonzero(known) + first_row
+            check_targets(self.model.ensemble.head, target.name, y[known], rows - 1)
             inputs, unseen = schema.encode_with_unseen(batch, self.errors, first_row)
             inputs, unseen, cells = inputs[known], unseen[known], batch.filter(pa.array(known))
-            places.append(np.flatnonzero(known) + first_row)
+            places.append(rows)
             first_row += batch.num_rows
             update(advance=batch.num_rows)
             if not len(inputs):

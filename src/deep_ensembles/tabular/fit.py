@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.distributions import Laplace, Normal, StudentT
 
-from deep_ensembles import recalibration
+from deep_ensembles import heads, recalibration
 from deep_ensembles._arrow import pa
 from deep_ensembles._splits import ComplementaryFolds, regular_parts
 from deep_ensembles.columns import TableError
@@ -23,6 +24,7 @@ from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.data import Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
+from deep_ensembles.tabular.head import training_rule
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.training import Checkpoint
@@ -62,7 +64,7 @@ def fit_table(
     """
     train, rest = read_parts(data, settings, log)
     judged = rest if len(rest) else train
-    check_recalibration(settings.recalibration, bool(train.target.classes), len(judged))
+    check_recalibration(settings.recalibration, train.head, len(judged))
     schema = train.schema(settings)
     log(schema.listing())
     log(_use_of_rows(len(train), len(rest), settings))
@@ -107,6 +109,7 @@ def _trained(inputs: NDArray[np.float32], train: TableData, settings: TableSetti
     build = partial(mlp, inputs.shape[1], train.n_outputs, settings.hidden_sizes)
     others |= {"folds": ComplementaryFolds(n_folds, train.groups), **settings.training(len(train))}
     others |= {"n_members": settings.members, "perturbation": settings.perturbation, "sample_weight": train.weights}
+    others |= {"head": train.head, "scoring_rule": training_rule(train.head)}
     return fit_ensemble(build, inputs, train.y, **others)
 
 
@@ -125,7 +128,7 @@ def _evaluated(held: HeldOut, judged: TableData, model: TableModel) -> Evaluatio
 def _constant(train: TableData) -> dict[str, Any]:
     if not train.target.classes:
         return {"mean": float(train.y.mean()), "std": float(train.y.std()) or 1.0}
-    return {"shares": (np.bincount(train.y.astype(np.int64), minlength=train.n_outputs) / len(train)).tolist()}
+    return {"shares": (np.bincount(train.y.astype(np.int64), minlength=len(train.target.classes)) / len(train)).tolist()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,11 +157,19 @@ class HeldOut:
         if self.name != "auto":
             fitted: recalibration.Recalibration = getattr(recalibration, self.name)(mixture[torch.from_numpy(rows)], target)
             return fitted
-        careful = ("none", "variance_scaling") if self.times is not None and not mixture.is_discrete else None
         groups = None if self.groups is None else self.groups[rows]
         if groups is not None and len(np.unique(groups)) < 2:
             return None
-        return recalibration.choose(mixture[torch.from_numpy(rows)], target, careful, groups=groups)
+        return recalibration.choose(mixture[torch.from_numpy(rows)], target, self._compared(mixture), groups=groups)
+
+    def _compared(self, mixture: Mixture) -> tuple[str, ...] | None:
+        """Recalibrations to choose from, None for the usual ones: a family without a scale has no spread to stretch."""
+        if mixture.is_discrete:
+            return None
+        stretched = isinstance(mixture.components, (Laplace, Normal, StudentT))
+        if self.times is not None:
+            return ("none", "variance_scaling") if stretched else ("none",)
+        return None if stretched else ("none", "isotonic")
 
     def fit_all(self, single: bool = False) -> recalibration.Recalibration | None:
         """What all rows ask for, of the ensemble or of its first member."""
@@ -197,12 +208,16 @@ class HeldOut:
         return describe_recalibration(fitted)
 
 
-def check_recalibration(name: str, classes: bool, n_rows: int) -> None:
-    """Refuse one that is not for the task, or for so few rows."""
+def check_recalibration(name: str, head: Any, n_rows: int) -> None:
+    """Refuse one that is not for the task or the head, or for so few rows."""
     if n_rows < 2 and name not in ("auto", "none"):
         raise TableError(
             f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
         )
+    classes = head.kind == "classes"
     if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
         raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
                          f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
+    if name == "variance_scaling" and not isinstance(head, (heads.Laplace, heads.Normal, heads.StudentT)):
+        raise TableError("variance_scaling stretches the spread of the heads normal, student_t and laplace; "
+                         "for others take isotonic, conformal or auto")  # fmt: skip

@@ -137,7 +137,9 @@ def _check_target(target: Target, ensemble: Ensemble) -> None:
     _check_fields(target)
     require(target.task in TASKS and target.decimal in ".,", "task", "known", target.task)
     classes = len(target.classes)
-    different = len(set(target.classes)) == classes and (classes == ensemble.n_outputs or not classes)
+    different = len(set(target.classes)) == classes
     require(different and target.task == TASKS[bool(classes)], "classes", "one per output", classes)
     kind = getattr(ensemble.head, "kind", "classes" if classes else "numbers")
     require((kind == "classes") == bool(classes), "task", "that of the head", target.task)
+    size = ensemble.head.raw_size(classes or 1) if hasattr(ensemble.head, "raw_size") else ensemble.n_outputs
+    require(size == ensemble.n_outputs, "head", f"of {ensemble.n_outputs} raw outputs", size)

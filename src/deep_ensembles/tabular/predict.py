@@ -114,8 +114,22 @@ class _Batch:
         shares = self.recalibrated.probs.double()
         return (shares / shares.sum(-1, keepdim=True)).numpy()
 
-    def labels(self) -> pa.Array:
-        return pa.array(list(self.model.target.classes)).take(pa.array(self.probabilities.argmax(1)))
+    @cached_property
+    def predicted(self) -> NDArray[np.int64]:
+        """The number of the most probable class, or where classes have an order of the median."""
+        ordered = _has_median(self.model, self.options)
+        return self.reached(0.5) if ordered else self.probabilities.argmax(1)
+
+    @cached_property
+    def confidence(self) -> NDArray[np.float64]:
+        return np.take_along_axis(self.probabilities, self.predicted[:, None], axis=1)[:, 0]
+
+    def reached(self, level: float) -> NDArray[np.int64]:
+        """The number of the first class, in their order, by which so much of the probability is reached."""
+        return (self.probabilities[:, :-1].cumsum(1) < level).sum(1)
+
+    def labels(self, places: NDArray[np.int64]) -> pa.Array:
+        return pa.array(list(self.model.target.classes)).take(pa.array(places))
 
     def label_sets(self) -> pa.Array:
         conformal: Any = self.model.ensemble.recalibration
@@ -157,8 +171,13 @@ def _marks_rows(model: TableModel, options: PredictionOptions) -> bool:
     return options.threshold is not None
 
 
+def _has_median(model: TableModel, options: PredictionOptions) -> bool:
+    return getattr(model.ensemble.head, "point", "mean") == "median"
+
+
 NUMBER_OUTPUTS = (
     Output("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean),
+    Output("median", "with the head `quantiles`: its median", lambda batch: batch.quantile(0.5), _has_median),
     Output("std", "its standard deviation", lambda batch: batch.std),
     Output("aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt()),
     Output("epistemic_std", "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
@@ -171,15 +190,20 @@ NUMBER_OUTPUTS = (
            lambda batch: batch.std > batch.options.threshold, _marks_rows),
 )  # fmt: skip
 CLASS_OUTPUTS = (
-    Output("label", "the most probable class", _Batch.labels),
-    Output("confidence", "its probability", lambda batch: batch.probabilities.max(1)),
+    Output("label", "the most probable class, with the head `ordinal` the median",
+           lambda batch: batch.labels(batch.predicted)),
+    Output("confidence", "its probability", lambda batch: batch.confidence),
     Output("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy()),
     Output("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement),
     Output("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
+    Output("lower", "with the head `ordinal`: the first class of the central interval of `--coverage` (0.9)",
+           lambda batch: batch.labels(batch.reached(batch.options.tail)), _has_median),
+    Output("upper", "with the head `ordinal`: its last class",
+           lambda batch: batch.labels(batch.reached(1 - batch.options.tail)), _has_median),
     Output("label_set", "with conformal recalibration: the classes that `--coverage` asks for", _Batch.label_sets,
            _is_conformal),
     Output("abstain", "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
-           lambda batch: batch.probabilities.max(1) < batch.options.threshold, _marks_rows),
+           lambda batch: batch.confidence < batch.options.threshold, _marks_rows),
 )  # fmt: skip
 
 

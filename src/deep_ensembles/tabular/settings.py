@@ -12,6 +12,7 @@ import numpy as np
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.columns import TASKS, TableError
 from deep_ensembles.perturbations import FastGradientSign
+from deep_ensembles.tabular.head import head_named
 from deep_ensembles.training import Recipe
 
 if sys.version_info >= (3, 11):
@@ -30,7 +31,9 @@ class TableSettings:
 
     Arguments:
         target: the column to predict.
-        task: `regression` or `classification`; found out from the target by default.
+        task: `regression` or `classification`; found out from the target, or the head, by default.
+        head: the distribution to predict: `student_t`, `poisson`, `logit_normal:low=0,high=100`, …; by default `normal`,
+            for classes `categorical`.
         drop: columns that are no inputs.
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         weights: a column of weights ≥ 0.
@@ -49,6 +52,7 @@ class TableSettings:
 
     target: str
     task: str | None = None
+    head: str | None = None
     drop: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     weights: str | None = None
@@ -74,6 +78,8 @@ class TableSettings:
         for name in ("drop", "hidden_sizes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
+        if self.task not in (None, known_task := self.known_task):
+            raise TableError(f"the head {self.head} is for {known_task}, but the task is {self.task}; leave one of them out")
         known = f"one of {', '.join(RECALIBRATIONS)}"
         require(self.recalibration in RECALIBRATIONS, "recalibration", known, self.recalibration)
         if self.holdout is not None:
@@ -95,6 +101,16 @@ class TableSettings:
     def _shared(self) -> dict[str, Any]:
         """The settings of `Recipe`, but for a batch size that is still to be chosen."""
         return {name: getattr(self, name) for name in TRAINING if (name, self.batch_size) != ("batch_size", None)}
+
+    @property
+    def chosen_head(self) -> Any:
+        """The head that is named; None where none is."""
+        return None if self.head is None else head_named(self.head)
+
+    @property
+    def known_task(self) -> str | None:
+        """The task that the head is for, else what is asked for."""
+        return self.task if self.head is None else TASKS[self.chosen_head.kind == "classes"]
 
     @property
     def not_inputs(self) -> tuple[str, ...]:

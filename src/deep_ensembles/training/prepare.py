@@ -165,8 +165,9 @@ def _check_support(rows: Rows, needs: TargetNeeds, criterion: Criterion) -> None
         wrong = (~needs.support.check(values)).nonzero()
         if len(wrong):
             place, row = tuple(wrong[0].tolist()), start + int(wrong[0][0])
-            raise ValueError(f"`targets` must be {_in_words(needs.support)} for {criterion.head}, got {values[place]:g} in "
-                             f"row {row}; leave such rows out, or take another head: `Normal()` takes any")  # fmt: skip
+            must = support_in_words(needs.support)
+            raise ValueError(f"`targets` must be {must} for {criterion.head}, got {values[place]:g} in row {row}; "
+                             "leave such rows out, or take another head: `Normal()` takes any")  # fmt: skip
 
 
 def _target_chunks(rows: Rows) -> Iterator[tuple[int, Tensor]]:
@@ -180,7 +181,8 @@ def _target_chunks(rows: Rows) -> Iterator[tuple[int, Tensor]]:
         start += len(targets)
 
 
-def _in_words(support: Any) -> str:
+def support_in_words(support: Any) -> str:
+    """What a target may be, for people: "numbers above 0"."""
     low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
     if support is constraints.boolean:
         return "0 or 1"
