@@ -1,6 +1,7 @@
 """Classes that have an order: grades, stages, stars."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,8 +15,9 @@ from deep_ensembles.heads._base import Classes, limited
 class Ordinal(Classes):
     r"""Cumulative log-odds, $P(y \le k) = \mathrm{sigmoid}(c_k)$, that grow with k.
 
-    $c_0 = r_0$ and $c_k = c_{k-1} + \mathrm{softplus}(r_k) + 10^{-3}$. The point prediction is the most probable class, as
-    scikit-learn wants it; `icdf(0.5)` of the prediction is the median class. The rule `crps` counts how far off a class is.
+    $c_0 = r_0$ and $c_k = c_{k-1} + \mathrm{softplus}(r_k) + 10^{-3}$. The point prediction is the median class (but
+    `DeepEnsembleClassifier.predict` names the most probable, as scikit-learn wants it). The rule `crps` counts how far off a
+    class is.
 
     References:
         McCullagh (1980).
@@ -27,6 +29,8 @@ class Ordinal(Classes):
         >>> Ordinal()(torch.tensor([[-1.0, 1.0]])).probs
         tensor([[0.2689, 0.3091, 0.4220]])
     """
+
+    point: ClassVar = "median"
 
     def raw_size(self, n_targets: int) -> int:
         return max(1, n_targets - 1)

@@ -21,7 +21,6 @@ from deep_ensembles.heads import Categorical, Normal, Point
 from deep_ensembles.networks import mlp
 from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.tabular.data import Log, TableData, read_data
-from deep_ensembles.tabular.head import training_rule
 from deep_ensembles.tabular.settings import TableSettings
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
@@ -151,7 +150,7 @@ class _Methods:
         log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on all folds as one stack")
         classes, n_members = bool(self.read.target.classes), self.settings.members
         head = self.read.head
-        ours = self._trained(n_members, self.read.n_outputs, head=head, scoring_rule=training_rule(head))
+        ours = self._trained(n_members, self.read.n_outputs, head=head)
         predictions: dict[str, list[Any]] = {OURS: ours.distributions}
         predictions[SINGLE] = self._tested([ensemble.subset(1).mixture for ensemble in ours.ensembles])
         predictions[DROPOUT] = self._tested(self._dropout_of_classes() if classes else self._dropout_of_numbers())

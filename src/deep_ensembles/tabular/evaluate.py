@@ -82,7 +82,8 @@ class _Rows:
             kept.append(pa.Table.from_batches([cells.select(schema.names[:SHOWN_COLUMNS])]))
             codes = y[known].astype(np.int64) if target.classes else y[known]
             single = member(inputs) if self.model.ensemble.n_members > 1 else None
-            yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single)
+            point = getattr(self.model.ensemble.head, "point", None)
+            yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single, point)
         if not n_rows:
             raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
         if left_out := first_row - 1 - n_rows:

@@ -24,7 +24,6 @@ from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.data import Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
-from deep_ensembles.tabular.head import training_rule
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.training import Checkpoint
@@ -71,7 +70,7 @@ def fit_table(
     inputs = schema.encode(train.table)
     ensemble = _trained(inputs, train, settings, checkpoint=checkpoint, verbose=verbose)
     mixture = ensemble.mixture(schema.encode(rest.table)) if len(rest) else ensemble.out_of_fold(inputs)
-    held = HeldOut(mixture, judged.y, settings.recalibration, judged.groups, judged.times)
+    held = HeldOut(mixture, judged.y, settings.recalibration, judged.groups, judged.times, train.head.point)
     recalibrated = replace(ensemble, recalibration=held.fit_all())
     facts = {
         "rows": {"trained": len(train), "held_out": len(rest)},
@@ -109,7 +108,7 @@ def _trained(inputs: NDArray[np.float32], train: TableData, settings: TableSetti
     build = partial(mlp, inputs.shape[1], train.n_outputs, settings.hidden_sizes)
     others |= {"folds": ComplementaryFolds(n_folds, train.groups), **settings.training(len(train))}
     others |= {"n_members": settings.members, "perturbation": settings.perturbation, "sample_weight": train.weights}
-    others |= {"head": train.head, "scoring_rule": training_rule(train.head)}
+    others |= {"head": train.head}
     return fit_ensemble(build, inputs, train.y, **others)
 
 
@@ -140,6 +139,7 @@ class HeldOut:
         target: what happened.
         name: of the recalibration, or `auto` for the one that these rows prefer, or `none`.
         groups, times: of the rows; None where there are none.
+        point: the point prediction that is scored.
     """
 
     mixture: Mixture
@@ -147,6 +147,7 @@ class HeldOut:
     name: str
     groups: NDArray[np.int64] | None = None
     times: NDArray[np.float64] | None = None
+    point: str | None = None
 
     def fit(self, mixture: Mixture, rows: NDArray[np.int64]) -> recalibration.Recalibration | None:
         """What some of the rows ask for; never one that moves the mean where rows are the latest, as that would pass off
@@ -192,7 +193,7 @@ class HeldOut:
             rows = np.concatenate(others) if others else np.empty(0, dtype=np.int64)
             ensemble = self._recalibrate(self.mixture, part, rows)
             member = None if single is None else self._recalibrate(single, part, rows)
-            yield Batch(ensemble, torch.from_numpy(self.target[part]), member)
+            yield Batch(ensemble, torch.from_numpy(self.target[part]), member, self.point)
 
     def _recalibrate(self, mixture: Mixture, part: NDArray[np.int64], by: NDArray[np.int64]) -> Any:
         fitted = self.fit(mixture, by) if len(by) >= 2 else None

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles import scoring
 from deep_ensembles.columns import TableError
-from deep_ensembles.heads import Point, Quantiles, StudentT
+from deep_ensembles.heads import Point, StudentT
 from deep_ensembles.settings import known_objects
 from deep_ensembles.training.prepare import support_in_words
 
@@ -58,11 +57,6 @@ def head_named(text: str) -> Any:
         raise TableError("a table of predictions has means, which a Student-t has above 1 degree of freedom; "
                          "give more, as in student_t:min_degrees_of_freedom=2.1")  # fmt: skip
     return head
-
-
-def training_rule(head: Any) -> scoring.ScoringRule:
-    """The scoring rule that a head is trained with: quantiles by how far they are off, all else by likelihood."""
-    return getattr(scoring, "pinball", scoring.crps) if isinstance(head, Quantiles) else scoring.log_score
 
 
 def _arguments(text: str) -> dict[str, list[str]]:
