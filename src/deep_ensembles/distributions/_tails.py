@@ -27,10 +27,13 @@ def log_density(distribution: Distribution, value: Tensor) -> Tensor:
     support: Any = distribution.support
     if support is td.constraints.real or distribution.event_shape:
         return distribution.log_prob(value)
+    log_prob = (
+        _generalized_pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
+    )
     inside = support.check(value)
     if bool(inside.all()):
-        return distribution.log_prob(value)
-    logs = distribution.log_prob(torch.where(inside, value, _inner_point(distribution, value)))
+        return log_prob(distribution, value)
+    logs = log_prob(distribution, torch.where(inside, value, _inner_point(distribution, value)))
     return torch.where(inside, logs, -torch.inf)
 
 
@@ -116,10 +119,11 @@ def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
     return slope.to(arguments[place])
 
 
-def _special(function: str, slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     from scipy import special  # when it is needed: it takes time, and most predictions are of normals
 
-    values: Tensor = _Special.apply(getattr(special, function), slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
+    known = getattr(special, function) if isinstance(function, str) else function
+    values: Tensor = _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
     return values
 
 
@@ -132,6 +136,34 @@ def student_t_tails(df: Tensor, z: Tensor) -> Pair:
     return _special("stdtr", density, df, z), _special("stdtr", density, df, -z)
 
 
+# SciPy's incomplete gamma functions stop adding terms too early for larger shapes than this.
+LARGE_SHAPE = 1e5
+# Coefficients of the powers of η in the first two terms of Temme's expansion.
+_TEMME = (
+    (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515),
+    (-1 / 540, -1 / 288, 25 / 12096, -223 / 1088640),
+)
+
+
+def _gammainc(a: Any, x: Any, side: int = 1) -> Any:
+    """P(a, x), or with the side -1 Q(a, x); for large a by Temme's expansion (1979; DLMF 8.12)."""
+    from scipy import special
+
+    values = (special.gammainc if side > 0 else special.gammaincc)(a, x)
+    large = (a > LARGE_SHAPE) & (abs(x / a - 1) < 0.25)
+    if not large.any():
+        return values
+    shape, distance = np.where(large, a, 1.0), np.where(large, x / a - 1, 0.0)
+    eta = np.sign(distance) * np.sqrt(2 * np.maximum(distance - np.log1p(distance), 0.0))
+    series = sum(np.polynomial.polynomial.polyval(eta, terms) / shape**k for k, terms in enumerate(_TEMME))
+    rest = np.exp(-shape * eta**2 / 2) / np.sqrt(2 * np.pi * shape) * series
+    return np.where(large, special.erfc(-side * eta * np.sqrt(shape / 2)) / 2 - side * rest, values)
+
+
+def _gammaincc(a: Any, x: Any) -> Any:
+    return _gammainc(a, x, side=-1)
+
+
 def gamma_tails(concentration: Tensor, x: Tensor) -> Pair:
     """Of a gamma distribution with rate 1: the regularised incomplete gamma functions."""
 
@@ -141,7 +173,7 @@ def gamma_tails(concentration: Tensor, x: Tensor) -> Pair:
     def fall(concentration: Tensor, x: Tensor) -> Tensor:
         return -density(concentration, x)
 
-    return _special("gammainc", density, concentration, x), _special("gammaincc", fall, concentration, x)
+    return _special(_gammainc, density, concentration, x), _special(_gammaincc, fall, concentration, x)
 
 
 def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
@@ -177,6 +209,34 @@ def _cauchy(d: Any, value: Tensor) -> Pair:
 def _gumbel(d: Any, value: Tensor) -> Pair:
     hazard = torch.exp((d.loc - value) / d.scale)
     return torch.exp(-hazard), -torch.expm1(-hazard)
+
+
+def _generalized_pareto_hazard(d: Any, value: Tensor) -> Tensor:
+    z, bend = (value - d.loc) / d.scale, torch.where(d.concentration == 0, 1.0, d.concentration)
+    return torch.where(d.concentration == 0, z, torch.log1p(bend * z) / bend)
+
+
+def _generalized_pareto_log_prob(d: Any, value: Tensor) -> Tensor:
+    """What torch means, and computes in single precision alone."""
+    return -(1 + d.concentration) * _generalized_pareto_hazard(d, value) - d.scale.log()
+
+
+def _transformed(d: Any, value: Tensor) -> Pair:
+    """By the tails of what was transformed."""
+    falls = torch.zeros((), dtype=torch.bool)
+    for transform in reversed(d.transforms):
+        falls = falls ^ (_direction(d, transform) < 0)
+        value = transform.inv(value)
+    lower, upper = tails(d.base_dist, value)
+    return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
+
+
+def _direction(d: Any, transform: Any) -> Tensor:
+    """1 where a transform rises, -1 where it falls."""
+    if not (transform.bijective and hasattr(transform, "sign")):
+        raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as that "
+                        "neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
+    return torch.as_tensor(transform.sign)
 
 
 def _by_hazard(hazard: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
@@ -238,6 +298,8 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
                                     torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
     td.MixtureSameFamily: _same_family,
+    td.GeneralizedPareto: _by_hazard(_generalized_pareto_hazard),
+    td.TransformedDistribution: _transformed,
 }  # fmt: skip
 
 
@@ -278,12 +340,57 @@ def _inverse(function: str, level: Tensor, *arguments: Tensor) -> Tensor:
     return _by_scipy(getattr(special, function), *torch.broadcast_tensors(*arguments, level))
 
 
+def _continuous_bernoulli_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
+    if upper:
+        return 1 - td.ContinuousBernoulli(logits=-d.logits, validate_args=False).icdf(level)
+    return d.icdf(level)  # type: ignore[no-any-return]
+
+
+def _generalized_pareto_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
+    hazard, bend = _hazard_of(level, upper), torch.where(d.concentration == 0, 1.0, d.concentration)
+    return d.loc + d.scale * torch.where(d.concentration == 0, hazard, torch.expm1(bend * hazard) / bend)
+
+
+def _gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+    if bool((d.concentration > LARGE_SHAPE).any()):
+        return None
+    return _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration)
+
+
+def _inverse_gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+    inverse = _gamma_quantile(d, level, not upper)
+    return None if inverse is None else d.rate / inverse
+
+
+def _scaled_gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+    values = _gamma_quantile(d, level, upper)
+    return None if values is None else values / d.rate
+
+
+def _fisher_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
+    odds = [_inverse("betainccinv" if upper is side else "betaincinv", level, *shapes)
+            for side, shapes in ((True, (d.df1 / 2, d.df2 / 2)), (False, (d.df2 / 2, d.df1 / 2)))]  # fmt: skip
+    return odds[0] / odds[1] * d.df2 / d.df1
+
+
+def _transformed_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+    signs = [_direction(d, transform) for transform in d.transforms]
+    falls = torch.as_tensor(math.prod(signs[1:], start=signs[0]) if signs else 1.0) < 0
+    parts = [closed_quantile(d.base_dist, level, side) for side in (upper, not upper)]
+    if parts[0] is None or parts[1] is None:
+        return None
+    value = torch.where(falls, parts[1], parts[0])
+    for transform in d.transforms:
+        value = transform(value)
+    return value
+
+
 def _student_t_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
     t = _inverse("stdtrit", level, d.df)
     return d.loc - d.scale * t if upper else d.loc + d.scale * t
 
 
-_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor]] = {
+_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
     td.Normal: lambda d, level, upper: d.loc + d.scale * _z(level, upper),
     td.Laplace: _laplace_quantile,
     td.StudentT: _student_t_quantile,
@@ -297,9 +404,15 @@ _QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor]] = {
     td.Exponential: lambda d, level, upper: _hazard_of(level, upper) / d.rate,
     td.Weibull: lambda d, level, upper: d.scale * _hazard_of(level, upper) ** (1 / d.concentration),
     td.Pareto: lambda d, level, upper: d.scale * (_hazard_of(level, upper) / d.alpha).exp(),
-    td.Gamma: lambda d, level, upper: _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration) / d.rate,
-    td.InverseGamma: lambda d, level, upper: d.rate / _inverse(
-        "gammaincinv" if upper else "gammainccinv", level, d.concentration),
+    td.Kumaraswamy: lambda d, level, upper: (
+        -torch.expm1(-_hazard_of(level, upper) / d.concentration0)) ** (1 / d.concentration1),
+    td.HalfCauchy: lambda d, level, upper: d.scale * torch.tan(math.pi / 2 * level) ** (-1 if upper else 1),
+    td.ContinuousBernoulli: _continuous_bernoulli_quantile,
+    td.GeneralizedPareto: _generalized_pareto_quantile,
+    td.Gamma: _scaled_gamma_quantile,
+    td.InverseGamma: _inverse_gamma_quantile,
+    td.FisherSnedecor: _fisher_quantile,
+    td.TransformedDistribution: _transformed_quantile,
     td.Beta: lambda d, level, upper: _inverse(
         "betainccinv" if upper else "betaincinv", level, d.concentration1, d.concentration0),
 }  # fmt: skip
