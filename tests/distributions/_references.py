@@ -11,7 +11,6 @@ import numpy as np
 from scipy import integrate, special, stats
 
 
-
 class Reference:
     """One distribution of a number: SciPy's, or anything with its methods `logpdf`, `cdf`, `sf`, `ppf`, `isf`."""
 
@@ -23,6 +22,8 @@ class Reference:
 
     def quantile(self, level: float) -> float:
         """From the nearer end, as a level close to 1 has few digits left."""
+        if self.is_whole and level > 0.5:  # SciPy's `isf` of counts is its `ppf` of 1 - level
+            return least_count(lambda k: self.sf(k) <= (1 - level) * (1 + 1e-13))
         return float(self.law.ppf(level) if level <= 0.5 else self.law.isf(1 - level))
 
     @property
@@ -41,6 +42,10 @@ class Reference:
         return integral(lambda y: np.exp(self.logpdf(y)) * function(y), self._knots())
 
     def entropy(self) -> float:
+        if hasattr(self.law, "exact_entropy"):
+            return float(self.law.exact_entropy())
+        if getattr(getattr(self.law, "dist", None), "name", "") in ("gamma", "t", "lognorm"):  # a formula
+            return float(self.law.entropy())
         return self.expectation(lambda y: -np.nan_to_num(self.logpdf(y), neginf=0.0))
 
     def crps(self, target: float) -> float:
@@ -73,6 +78,8 @@ def integral(function: Callable[[Any], Any], knots: Sequence[float]) -> float:
     """Piece by piece, by SciPy's rule that takes infinite ends; between ends of one sign far apart, in the logarithm."""
     ends = np.array(sorted(set(knots)))
     low, high = ends[:-1], ends[1:]
+    wide = high - low > 1e-13 * np.maximum(abs(low), abs(high))
+    low, high = low[wide], high[wide]
     sign = np.where(low > 0, 1.0, np.where(high < 0, -1.0, 0.0))
     near, far = np.minimum(abs(low), abs(high)), np.maximum(abs(low), abs(high))
     far_apart = (sign != 0) & (far > 4 * near)
@@ -80,13 +87,17 @@ def integral(function: Callable[[Any], Any], knots: Sequence[float]) -> float:
     for side in (-1.0, 1.0):
         chosen = far_apart & (sign == side)
         if chosen.any():
-            pieces.append(_quadrature(lambda t, s=side: function(s * np.exp(t)) * np.exp(t), *np.log([near, far])[:, chosen]))
+            pieces.append(
+                _quadrature(lambda t, s=side: function(s * np.exp(t)) * np.exp(t), *np.log([near, far])[:, chosen])
+            )
     return math.fsum(np.concatenate(pieces))
 
 
 def _quadrature(function: Callable[[Any], Any], low: np.ndarray, high: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return np.atleast_1d(integrate.tanhsinh(lambda y: np.nan_to_num(function(y), posinf=0.0), low, high, rtol=1e-12).integral)
+        return np.atleast_1d(
+            integrate.tanhsinh(lambda y: np.nan_to_num(function(y), posinf=0.0), low, high, rtol=1e-12).integral
+        )
 
 
 @dataclass
@@ -99,6 +110,7 @@ class LogitNormalLaw:
     high: float = 1.0
 
     def _z(self, y: Any) -> Any:
+        y = np.clip(y, self.low, self.high)
         with np.errstate(divide="ignore"):
             return (np.log(y - self.low) - np.log(self.high - y) - self.loc) / self.scale
 
@@ -128,6 +140,10 @@ class LogitNormalLaw:
         ends = np.array([-38.0, *sorted(z for z in turns | spikes if abs(z) < 38), 38.0])
         pieces = _quadrature(lambda z: np.exp(-z * z / 2) * function(self.loc + self.scale * z), ends[:-1], ends[1:])
         return math.fsum(pieces) / math.sqrt(2 * math.pi)
+
+    def exact_entropy(self) -> float:
+        volume = self.over_normal(lambda x: np.logaddexp(0, x) + np.logaddexp(0, -x))
+        return 0.5 * math.log(2 * math.pi * math.e) + math.log(self.scale * (self.high - self.low)) - volume
 
     def mean(self) -> float:
         width = self.high - self.low
@@ -230,6 +246,53 @@ class ZeroInflatedLaw:
 
     def var(self) -> float:
         return float((1 - self.zero) * (self.of.var() + self.zero * self.of.mean() ** 2))
+
+
+@dataclass
+class NegativeBinomialLaw:
+    """By size and mean; SciPy's takes a probability, which close to 1 has few digits left."""
+
+    size: float
+    average: float
+
+    def __post_init__(self) -> None:
+        self.success, self.failure = self.average / (self.size + self.average), self.size / (self.size + self.average)
+
+    def pmf(self, k: Any) -> Any:
+        return np.exp(self.logpmf(k))
+
+    def logpmf(self, k: Any) -> Any:
+        ways = -special.betaln(self.size, np.asarray(k) + 1.0) - np.log(self.size + k)
+        return ways - self.size * math.log1p(self.average / self.size) + k * math.log(self.success)
+
+    def cdf(self, k: Any) -> Any:
+        return np.where(np.asarray(k) < 0, 0.0, special.betainc(self.size, np.maximum(k, 0) + 1.0, self.failure))
+
+    def sf(self, k: Any) -> Any:
+        return np.where(np.asarray(k) < 0, 1.0, special.betainc(np.maximum(k, 0) + 1.0, self.size, self.success))
+
+    def ppf(self, level: float) -> float:
+        return least_count(lambda k: self.cdf(k) >= level * (1 - 1e-13))
+
+    def isf(self, level: float) -> float:
+        return least_count(lambda k: self.sf(k) <= level * (1 + 1e-13))
+
+    def mean(self) -> float:
+        return self.average
+
+    def var(self) -> float:
+        return self.average + self.average**2 / self.size
+
+
+def least_count(reached: Callable[[float], Any]) -> float:
+    """The least whole number ≥ 0 from which on a condition holds."""
+    low, high = -1.0, 0.0
+    while not reached(high):
+        low, high = high, 2 * high + 1
+    while high - low > 1:
+        middle = math.floor((low + high) / 2)
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return float(high)
 
 
 @dataclass

@@ -196,7 +196,7 @@ def _normal(d: Any, value: Tensor) -> Pair:
 
 def _laplace(d: Any, value: Tensor) -> Pair:
     z = (value - d.loc) / d.scale
-    outer = torch.exp(-z.abs()) / 2
+    outer = torch.exp(torch.where(z < 0, z, -z)) / 2  # |z| would have no slope at 0
     return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
 
 

@@ -161,16 +161,14 @@ def _of_poisson(d: Any, target: Tensor) -> Tensor:
 
 def _of_interpolated(d: Any, target: Tensor) -> Tensor:
     """Squares of straight lines between the values, of exponentials outside, and of 1 - F from the target on."""
-    y, inner = target.unsqueeze(-1), target.unsqueeze(-1).clamp(d.values[..., :1], d.values[..., -1:])
+    inner = target.unsqueeze(-1).clamp(d.values[..., :1], d.values[..., -1:])
     ends, levels = torch.broadcast_tensors(d.values, d.levels)
     turn = torch.minimum(torch.maximum(inner, ends[..., :-1]), ends[..., 1:])
-    level = levels[..., :-1] + (turn - ends[..., :-1]) * levels.diff(dim=-1) / ends.diff(dim=-1)
+    level, densities = levels[..., :-1] + (turn - ends[..., :-1]) * d.densities, d.densities
     before = _squared_line(turn - ends[..., :-1], levels[..., :-1], level)
     after = _squared_line(ends[..., 1:] - turn, 1 - level, 1 - levels[..., 1:])
-    below = _squared_tail(ends[..., 0] - y[..., 0], levels[..., 0], levels.diff(dim=-1)[..., 0] / ends.diff(dim=-1)[..., 0])
-    above = _squared_tail(
-        y[..., 0] - ends[..., -1], 1 - levels[..., -1], levels.diff(dim=-1)[..., -1] / ends.diff(dim=-1)[..., -1]
-    )
+    below = _squared_tail(ends[..., 0] - target, levels[..., 0], densities[..., 0])
+    above = _squared_tail(target - ends[..., -1], 1 - levels[..., -1], densities[..., -1])
     return (before + after).sum(-1) + below + above
 
 
@@ -179,7 +177,7 @@ def _squared_line(length: Tensor, start: Tensor, end: Tensor) -> Tensor:
 
 
 def _squared_tail(distance: Tensor, share: Tensor, density: Tensor) -> Tensor:
-    """∫ F² up to a target so far outside the last value, and ∫ (1 - F)² from it to the value; F = share · e^(-z density/share)."""
+    """∫ F² of F = share · e^(-z density/share) up to a target so far outside, and ∫ (1 - F)² from there on."""
     distance, length = distance.clamp_min(0.0), share / density
     reached = share * torch.exp(-distance / length)
     return distance - 2 * length * (share - reached) + length * share.square() / 2
