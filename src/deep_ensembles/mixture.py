@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MultivariateNormal, Normal, VonMises
+from torch.distributions import (
+    Bernoulli, Categorical, Distribution, Independent, LowRankMultivariateNormal, MultivariateNormal, Normal, VonMises,
+)  # fmt: skip
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles.distributions import (
@@ -140,7 +142,13 @@ class Mixture(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Exact log-density (or log-probability) of the mixture."""
-        logs = log_density(self.components, self._per_member(value, len(self.event_shape)))
+        try:
+            logs = log_density(self.components, self._per_member(value, len(self.event_shape)))
+        except NotImplementedError as error:
+            if str(error):
+                raise
+            raise TypeError(f"the density of {family(self.components)} is not known; "
+                            "give the distribution a method `log_prob`") from error  # fmt: skip
         return torch.logsumexp(logs + self._aligned(self.weights.log(), 0), dim=self._member_dim(0))
 
     def cdf(self, value: Tensor) -> Tensor:
@@ -244,18 +252,15 @@ class Mixture(Distribution):
             return Categorical(probs=self.probs)
         if self.kind == "labels":
             return Independent(Bernoulli(self.probs), 1)
-        if (
-            self.event_shape
-            and not isinstance(self.components, Independent)
-            and not hasattr(self.components, "covariance_matrix")
-        ):
+        depends = isinstance(self.components, (MultivariateNormal, LowRankMultivariateNormal))
+        if self.event_shape and not (depends or isinstance(self.components, Independent)):
             raise TypeError(f"`moment_matched` needs the covariances of targets, which {family(self.components)} does not "
                             "tell; use the mixture itself")  # fmt: skip
         variance = self.variance
         if not bool(variance.isfinite().all()):
             raise ValueError(f"`moment_matched` needs a finite variance, and that of {family(self.components)} is infinite "
                              "for these parameters; use the mixture itself")  # fmt: skip
-        if self.event_shape and hasattr(self.components, "covariance_matrix"):
+        if depends:
             apart = self._means() - self.mean
             between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
             return MultivariateNormal(self.mean, self._average(self.components.covariance_matrix + between, 2))

@@ -39,7 +39,7 @@ class Reference:
         if self.is_whole:
             counts = self._counts()
             return math.fsum(np.exp(self.logpdf(counts)) * function(counts))
-        return integral(lambda y: np.exp(self.logpdf(y)) * function(y), self._knots())
+        return integral(lambda y: np.exp(self.logpdf(y)) * function(y), self.knots())
 
     def entropy(self) -> float:
         if hasattr(self.law, "exact_entropy"):
@@ -53,7 +53,7 @@ class Reference:
         if self.is_whole:
             counts = self._counts(target)
             return math.fsum(np.where(counts < target, self.cdf(counts), self.sf(counts)) ** 2)
-        knots = self._knots(target)
+        knots = self.knots(target)
         below, above = [k for k in knots if k <= target], [k for k in knots if k >= target]
         return integral(lambda z: self.cdf(z) ** 2, below) + integral(lambda z: self.sf(z) ** 2, above)
 
@@ -65,7 +65,7 @@ class Reference:
             end += max(1.0, 0.1 * (end - start))
         return np.arange(start, math.ceil(end) + 1, dtype=float)
 
-    def _knots(self, *more: float) -> list[float]:
+    def knots(self, *more: float) -> list[float]:
         levels = [10.0**-k for k in (300, 200, 100, 50, 30, 25, 20, 15, 12, 9, 6, 3, 2, 1)] + [0.3, 0.5]
         laws = [law for _, law in self.law.counted()] if isinstance(self.law, MixtureLaw) else [self.law]
         sides = [side for law in laws for side in (law.ppf, law.isf)]

@@ -25,7 +25,7 @@ def normal_cdf(z: Tensor) -> Tensor:
 def log_density(distribution: Distribution, value: Tensor) -> Tensor:
     """The logarithm of density or probability; minus infinity outside the support, where torch may say anything."""
     support: Any = distribution.support
-    if support is td.constraints.real or distribution.event_shape:
+    if support is td.constraints.real or distribution.event_shape or 0 in distribution.batch_shape:
         return distribution.log_prob(value)
     log_prob = (
         _generalized_pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
