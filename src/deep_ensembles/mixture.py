@@ -9,7 +9,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 from torch.distributions import (
-    Bernoulli, Categorical, Distribution, Independent, LowRankMultivariateNormal, MultivariateNormal, Normal, VonMises,
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Independent,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+    VonMises,
 )  # fmt: skip
 from torch.distributions.constraints import Constraint
 

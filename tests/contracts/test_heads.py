@@ -195,8 +195,9 @@ def test_rescaled_changes_units(kind, n_targets):
 
 def fitted(head: Head, targets: np.ndarray, standardize: bool = True):
     build = lambda: mlp(2, head.raw_size(1 if targets.ndim == 1 else targets.shape[1]), (8,))  # noqa: E731
+    rule = squared_error if head == Point() else log_score
     return fit_ensemble(build, INPUTS, targets, head=head, n_members=2, max_epochs=3, batch_size=16, random_state=0,
-                        scoring_rule=squared_error if head == Point() else log_score, standardize_targets=standardize)  # fmt: skip
+                        scoring_rule=rule, standardize_targets=standardize)  # fmt: skip
 
 
 INPUTS = np.random.default_rng(0).normal(size=(48, 2)).astype(np.float32)

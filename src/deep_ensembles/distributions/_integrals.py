@@ -9,7 +9,13 @@ from torch.distributions import Distribution, MixtureSameFamily
 
 from deep_ensembles.distributions._quantiles import tail_quantiles
 from deep_ensembles.distributions._structure import (
-    bounds, family, flattened, indexed, is_whole, parameters, rebuilt,
+    bounds,
+    family,
+    flattened,
+    indexed,
+    is_whole,
+    parameters,
+    rebuilt,
 )  # fmt: skip
 from deep_ensembles.distributions._tails import log_density, smooth_tails, tails
 

@@ -91,7 +91,7 @@ def _settings_of(distribution: Distribution) -> dict[str, Any]:
 
 
 @cache
-def _other_arguments(kind: type[Distribution], parameters: frozenset[str]) -> tuple[str, ...]:
+def _other_arguments(kind: Any, parameters: frozenset[str]) -> tuple[str, ...]:
     """What a constructor takes beside its parameters: arguments without a default, and whole numbers."""
     known = {*parameters, "self", "validate_args"}
     arguments = inspect.signature(kind.__init__).parameters.values()

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from deep_ensembles._checks import check_integer, check_number
 from deep_ensembles.heads._base import Numbers, limited
 
-
 # Beyond this many units of the target, squares of errors overflow where one target all but tells another.
 _LIMIT = 1e10
 

@@ -31,8 +31,8 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
     r"""Continuous ranked probability score, $\int (F(z) - 1\{y \le z\})^2\,dz$, in the target's units.
 
     For counts and ordered classes the integral is a sum. Closed form for normals, points, their mixtures, and single
-    distributions of Laplace, Student, log-normal, gamma, Poisson and quantiles; for any other with a distribution function numerical
-    integration (relative error about 1e-9), differentiable in the parameters. Averaged over targets.
+    distributions of Laplace, Student, log-normal, gamma, Poisson and quantiles; for any other with a distribution function
+    numerical integration (relative error below 1e-6), differentiable in the parameters. Averaged over targets.
 
     References:
         Gneiting & Raftery (2007); Grimit, Gneiting, Berrocal, Johnson (2006) for the mixture of normals; Jordan, Krüger,
