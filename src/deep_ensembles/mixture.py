@@ -249,7 +249,7 @@ class Mixture(Distribution):
         """Of every member and target; what a family does not tell is integrated."""
         components = self.components if self.event_shape else self._ordered(name)
         try:
-            return getattr(components, name)  # type: ignore[no-any-return]
+            return getattr(components, name)
         except NotImplementedError:
             return moments(marginal(components))[name == "variance"]
 
@@ -270,7 +270,8 @@ class Mixture(Distribution):
         if depends:
             apart = self._means() - self.mean
             between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
-            return MultivariateNormal(self.mean, self._average(self.components.covariance_matrix + between, 2))
+            within: Tensor = self.components.covariance_matrix  # type: ignore[attr-defined]
+            return MultivariateNormal(self.mean, self._average(within + between, 2))
         matched = Normal(self.mean, variance.sqrt())
         return Independent(matched, 1) if self.event_shape else matched
 

@@ -80,10 +80,9 @@ def arguments_of(distribution: Distribution) -> dict[str, Tensor]:
 
 def _settings_of(distribution: Distribution) -> dict[str, Any]:
     """Arguments of the constructor that are the same for every row, such as the number of trials of a multinomial."""
-    settings = {
-        name: getattr(distribution, name, None)
-        for name in _other_arguments(type(distribution), frozenset(distribution.arg_constraints))
-    }
+    kind: Any = type(distribution)
+    names = _other_arguments(kind, frozenset(distribution.arg_constraints))
+    settings = {name: getattr(distribution, name, None) for name in names}
     if any(value is None or (isinstance(value, Tensor) and value.dim() > 0) for value in settings.values()):
         raise TypeError(f"{family(distribution)} cannot be taken apart by rows, as its `arg_constraints` name only some of "
                         "its parameters; give the class a method `rebuilt(change)`")  # fmt: skip

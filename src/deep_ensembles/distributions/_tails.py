@@ -1,4 +1,4 @@
-"""Distribution functions with all their digits in both tails, densities that are 0 outside the support, closed quantiles."""
+"""Distribution functions with all their digits in both tails, densities that are 0 outside the support."""
 
 import math
 from collections.abc import Callable
@@ -25,11 +25,13 @@ def normal_cdf(z: Tensor) -> Tensor:
 def log_density(distribution: Distribution, value: Tensor) -> Tensor:
     """The logarithm of density or probability; minus infinity outside the support, where torch may say anything."""
     support: Any = distribution.support
-    if support is td.constraints.real or distribution.event_shape or 0 in distribution.batch_shape:
+    if support is td.constraints.real or distribution.event_shape:
         return distribution.log_prob(value)
     log_prob = (
         _generalized_pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
     )
+    if 0 in distribution.batch_shape:
+        return log_prob(distribution, value)
     inside = support.check(value)
     if bool(inside.all()):
         return log_prob(distribution, value)
@@ -88,7 +90,7 @@ class _Special(torch.autograd.Function):
     def forward(ctx: FunctionCtx, function: Any, slope: Any, *arguments: Tensor) -> Tensor:
         ctx.save_for_backward(*arguments)
         ctx.function, ctx.slope = function, slope  # type: ignore[attr-defined]
-        return _by_scipy(function, *arguments)
+        return by_scipy(function, *arguments)
 
     @staticmethod
     def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
@@ -101,7 +103,7 @@ class _Special(torch.autograd.Function):
         return tuple(gradients)
 
 
-def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
+def by_scipy(function: Any, *arguments: Tensor) -> Tensor:
     values = function(*(argument.detach().cpu().double().numpy() for argument in arguments))
     return torch.from_numpy(np.asarray(values)).to(arguments[-1])
 
@@ -113,7 +115,7 @@ def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
 
     def at(steps: int) -> Tensor:
         moved = precise[place] + steps * step
-        return _by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
+        return by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
 
     slope = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
     return slope.to(arguments[place])
@@ -225,13 +227,13 @@ def _transformed(d: Any, value: Tensor) -> Pair:
     """By the tails of what was transformed."""
     falls = torch.zeros((), dtype=torch.bool)
     for transform in reversed(d.transforms):
-        falls = falls ^ (_direction(d, transform) < 0)
+        falls = falls ^ (direction(d, transform) < 0)
         value = transform.inv(value)
     lower, upper = tails(d.base_dist, value)
     return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
 
 
-def _direction(d: Any, transform: Any) -> Tensor:
+def direction(d: Any, transform: Any) -> Tensor:
     """1 where a transform rises, -1 where it falls."""
     if not (transform.bijective and hasattr(transform, "sign")):
         raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as that "
@@ -300,119 +302,4 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.MixtureSameFamily: _same_family,
     td.GeneralizedPareto: _by_hazard(_generalized_pareto_hazard),
     td.TransformedDistribution: _transformed,
-}  # fmt: skip
-
-
-# -- quantiles that are known in closed form --------------------------------------------------------------------------
-
-
-def closed_quantile(distribution: Distribution, level: Tensor, upper: bool = False) -> Tensor | None:
-    """The value with this probability below it (above it, if `upper`), where a formula gives it; else None."""
-    if isinstance(distribution, Scaled):
-        inner = closed_quantile(distribution.base, level, upper)
-        return None if inner is None else distribution.shift + distribution.scale * inner
-    if hasattr(distribution, "closed_quantile"):
-        return distribution.closed_quantile(level, upper)
-    for kind in type(distribution).__mro__:
-        if kind in _QUANTILES:
-            return _QUANTILES[kind](distribution, level, upper)
-    return None
-
-
-def _z(level: Tensor, upper: bool) -> Tensor:
-    z = torch.special.ndtri(level)
-    return -z if upper else z
-
-
-def _laplace_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    outer = torch.where(level < 0.5, (2 * level).log(), -(2 - 2 * level).log())
-    return d.loc - d.scale * outer if upper else d.loc + d.scale * outer
-
-
-def _hazard_of(level: Tensor, upper: bool) -> Tensor:
-    """The cumulative hazard at which a share of the mass is below, or above."""
-    return -level.log() if upper else -torch.log1p(-level)
-
-
-def _inverse(function: str, level: Tensor, *arguments: Tensor) -> Tensor:
-    from scipy import special
-
-    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(*arguments, level))
-
-
-def _continuous_bernoulli_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    if upper:
-        return 1 - td.ContinuousBernoulli(logits=-d.logits, validate_args=False).icdf(level)
-    return d.icdf(level)  # type: ignore[no-any-return]
-
-
-def _generalized_pareto_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    hazard, bend = _hazard_of(level, upper), torch.where(d.concentration == 0, 1.0, d.concentration)
-    return d.loc + d.scale * torch.where(d.concentration == 0, hazard, torch.expm1(bend * hazard) / bend)
-
-
-def _gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    if bool((d.concentration > LARGE_SHAPE).any()):
-        return None
-    return _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration)
-
-
-def _inverse_gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    inverse = _gamma_quantile(d, level, not upper)
-    return None if inverse is None else d.rate / inverse
-
-
-def _scaled_gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    values = _gamma_quantile(d, level, upper)
-    return None if values is None else values / d.rate
-
-
-def _fisher_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    odds = [_inverse("betainccinv" if upper is side else "betaincinv", level, *shapes)
-            for side, shapes in ((True, (d.df1 / 2, d.df2 / 2)), (False, (d.df2 / 2, d.df1 / 2)))]  # fmt: skip
-    return odds[0] / odds[1] * d.df2 / d.df1
-
-
-def _transformed_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    signs = [_direction(d, transform) for transform in d.transforms]
-    falls = torch.as_tensor(math.prod(signs[1:], start=signs[0]) if signs else 1.0) < 0
-    parts = [closed_quantile(d.base_dist, level, side) for side in (upper, not upper)]
-    if parts[0] is None or parts[1] is None:
-        return None
-    value = torch.where(falls, parts[1], parts[0])
-    for transform in d.transforms:
-        value = transform(value)
-    return value
-
-
-def _student_t_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    t = _inverse("stdtrit", level, d.df)
-    return d.loc - d.scale * t if upper else d.loc + d.scale * t
-
-
-_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
-    td.Normal: lambda d, level, upper: d.loc + d.scale * _z(level, upper),
-    td.Laplace: _laplace_quantile,
-    td.StudentT: _student_t_quantile,
-    td.LogNormal: lambda d, level, upper: torch.exp(d.loc + d.scale * _z(level, upper)),
-    td.Cauchy: lambda d, level, upper: d.loc + d.scale * (1 if upper else -1) / torch.tan(math.pi * level),
-    td.Gumbel: lambda d, level, upper: d.loc - d.scale * _hazard_of(level, not upper).log(),
-    td.HalfNormal: lambda d, level, upper: d.scale * (
-        -torch.special.ndtri(level / 2) if upper else torch.erfinv(level) * math.sqrt(2)),
-    td.Uniform: lambda d, level, upper: (
-        d.high - (d.high - d.low) * level if upper else d.low + (d.high - d.low) * level),
-    td.Exponential: lambda d, level, upper: _hazard_of(level, upper) / d.rate,
-    td.Weibull: lambda d, level, upper: d.scale * _hazard_of(level, upper) ** (1 / d.concentration),
-    td.Pareto: lambda d, level, upper: d.scale * (_hazard_of(level, upper) / d.alpha).exp(),
-    td.Kumaraswamy: lambda d, level, upper: (
-        -torch.expm1(-_hazard_of(level, upper) / d.concentration0)) ** (1 / d.concentration1),
-    td.HalfCauchy: lambda d, level, upper: d.scale * torch.tan(math.pi / 2 * level) ** (-1 if upper else 1),
-    td.ContinuousBernoulli: _continuous_bernoulli_quantile,
-    td.GeneralizedPareto: _generalized_pareto_quantile,
-    td.Gamma: _scaled_gamma_quantile,
-    td.InverseGamma: _inverse_gamma_quantile,
-    td.FisherSnedecor: _fisher_quantile,
-    td.TransformedDistribution: _transformed_quantile,
-    td.Beta: lambda d, level, upper: _inverse(
-        "betainccinv" if upper else "betaincinv", level, d.concentration1, d.concentration0),
 }  # fmt: skip
