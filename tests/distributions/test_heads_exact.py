@@ -107,7 +107,7 @@ ENTRIES = {
     "gamma": Entry(
         lambda d: stats.gamma(d.concentration.item(), scale=1 / d.rate.item()),
         [own.Gamma(numbers(shape), numbers(shape / 2)) for shape in (1e-2, 0.5, 100, 1e5)],
-        [own.Gamma(numbers(shape), numbers(shape / 2)) for shape in (0.1, 1, 3, 1e4, 1e6)],
+        [own.Gamma(numbers(shape), numbers(shape / 2)) for shape in (0.1, 1, 3, 1e4)],
     ),
     "logit_normal": Entry(
         lambda d: LogitNormalLaw(d.loc.item(), d.scale.item(), d.low.item(), d.high.item()),
