@@ -28,7 +28,7 @@ class Interpolated(Exact):
     Example:
         >>> known = Interpolated(torch.tensor([[0.0, 1.0, 3.0]]), torch.tensor([0.25, 0.5, 0.75]))
         >>> known.cdf(torch.tensor([2.0])), known.mean
-        (tensor([0.6250]), tensor([2.0000]))
+        (tensor([0.6250]), tensor([1.6250]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"values": constraints.real_vector, "levels": constraints.real_vector}
