@@ -8,7 +8,16 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, MultivariateNormal, Normal
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Distribution,
+    Independent,
+    LowRankMultivariateNormal,
+    MultivariateNormal,
+    Normal,
+    VonMises,
+)  # fmt: skip
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles.distributions import (
@@ -19,6 +28,7 @@ from deep_ensembles.distributions import (
     is_whole,
     log_density,
     marginal,
+    moments,
     parameters,
     quantiles,
     rebuilt,
@@ -139,7 +149,13 @@ class Mixture(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Exact log-density (or log-probability) of the mixture."""
-        logs = log_density(self.components, self._per_member(value, len(self.event_shape)))
+        try:
+            logs = log_density(self.components, self._per_member(value, len(self.event_shape)))
+        except NotImplementedError as error:
+            if str(error):
+                raise
+            raise TypeError(f"the density of {family(self.components)} is not known; "
+                            "give the distribution a method `log_prob`") from error  # fmt: skip
         return torch.logsumexp(logs + self._aligned(self.weights.log(), 0), dim=self._member_dim(0))
 
     def cdf(self, value: Tensor) -> Tensor:
@@ -163,18 +179,30 @@ class Mixture(Distribution):
         """The components of each target, if their values have an order."""
         if self.is_discrete and not isinstance(self.components, Ordered):
             raise TypeError(f"`{wanted}` needs values with an order, got {self!r}; use `probs`, or the head `Ordinal`")
-        return marginal(self.components)
+        components = marginal(self.components)
+        if isinstance(components, VonMises):
+            raise TypeError(f"`{wanted}` needs values with an order, and those of VonMises are on a circle; "
+                            "use `log_prob` and `sample`")  # fmt: skip
+        return components
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Pick a member for each draw, then draw from it."""
         sample_shape = torch.Size(sample_shape)
         with torch.no_grad():
-            draws = self.components.sample(sample_shape)
+            draws = self._member_draws(sample_shape)
             shape = sample_shape + self.batch_shape
             chosen = torch.multinomial(self.weights, max(1, math.prod(shape)), replacement=True)[: math.prod(shape)]
             dim = len(sample_shape)
             index = chosen.reshape(shape + (1,) * len(self.event_shape)).expand(shape + self.event_shape)
             return draws.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+
+    def _member_draws(self, sample_shape: torch.Size) -> Tensor:
+        try:
+            return self.components.sample(sample_shape)
+        except NotImplementedError:
+            levels = torch.rand(sample_shape + self.components.batch_shape + self.event_shape).to(self.weights)
+            alone = rebuilt(self._ordered("sample"), lambda parameter: parameter.unsqueeze(0))
+            return quantiles(alone, torch.ones_like(self.weights[:1]), levels)
 
     # -- moments --------------------------------------------------------------------------------------------------
 
@@ -208,18 +236,27 @@ class Mixture(Distribution):
         return self.mutual_information if self.is_discrete else self._variance_of_means()
 
     def _means(self) -> Tensor:
-        means = self._ordered("mean").mean
+        means = self._moment("mean")
         if bool(means.isnan().any()) and not any(bool(parameter.isnan().any()) for parameter in parameters(self.components)):
             raise ValueError(f"the mean of {family(self.components)} does not exist for these parameters; "
                              "use the median, `icdf(0.5)`")  # fmt: skip
         return means
 
     def _variance_within(self) -> Tensor:
-        variances = self._ordered("variance").variance
+        variances = self._moment("variance")
         return self._average(torch.where(variances.isnan(), torch.inf, variances), len(self.event_shape))
 
     def _variance_of_means(self) -> Tensor:
-        return self._average((self._means() - self.mean).square(), len(self.event_shape))
+        apart = self._means() - self.mean
+        return self._average(torch.where(apart.isnan(), torch.inf, apart).square(), len(self.event_shape))
+
+    def _moment(self, name: Literal["mean", "variance"]) -> Tensor:
+        """Of every member and target; what a family does not tell is integrated."""
+        components = self.components if self.event_shape else self._ordered(name)
+        try:
+            return getattr(components, name)
+        except NotImplementedError:
+            return moments(marginal(components))[name == "variance"]
 
     def moment_matched(self) -> Distribution:
         """The paper's single Gaussian with the mixture's mean and variance; for classes, the averaged probabilities."""
@@ -227,14 +264,19 @@ class Mixture(Distribution):
             return Categorical(probs=self.probs)
         if self.kind == "labels":
             return Independent(Bernoulli(self.probs), 1)
+        depends = isinstance(self.components, (MultivariateNormal, LowRankMultivariateNormal))
+        if self.event_shape and not (depends or isinstance(self.components, Independent)):
+            raise TypeError(f"`moment_matched` needs the covariances of targets, which {family(self.components)} does not "
+                            "tell; use the mixture itself")  # fmt: skip
         variance = self.variance
         if not bool(variance.isfinite().all()):
             raise ValueError(f"`moment_matched` needs a finite variance, and that of {family(self.components)} is infinite "
                              "for these parameters; use the mixture itself")  # fmt: skip
-        if self.event_shape and hasattr(self.components, "covariance_matrix"):
+        if depends:
             apart = self._means() - self.mean
             between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
-            return MultivariateNormal(self.mean, self._average(self.components.covariance_matrix + between, 2))
+            within: Tensor = self.components.covariance_matrix  # type: ignore[attr-defined]
+            return MultivariateNormal(self.mean, self._average(within + between, 2))
         matched = Normal(self.mean, variance.sqrt())
         return Independent(matched, 1) if self.event_shape else matched
 
@@ -321,8 +363,11 @@ class Mixture(Distribution):
         return weights.reshape((-1,) + (1,) * (len(self.batch_shape) + event_dims))
 
     def _average(self, values: Tensor, event_dims: int) -> Tensor:
-        """The weighted sum over members, the one place where members are combined."""
-        return (values * self._aligned(self.weights, event_dims)).sum(self._member_dim(event_dims))
+        """The weighted sum over members, the one place where members are combined; one without weight has no say."""
+        weights = self._aligned(self.weights, event_dims)
+        if not bool(self.weights.all()):
+            values = torch.where(weights > 0, values, torch.zeros_like(values))
+        return (values * weights).sum(self._member_dim(event_dims))
 
 
 def concatenated(mixtures: Sequence[Mixture]) -> Mixture:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
+from deep_ensembles.distributions._closed_quantiles import closed_quantile
 from deep_ensembles.distributions._structure import bounds, family, flattened, indexed, is_whole, parameters, rebuilt
-from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, tails
+from deep_ensembles.distributions._tails import log_density, normal_cdf, tails
 from deep_ensembles.distributions.delta import Delta
 
 _MAX_ITERATIONS = 1000
@@ -44,7 +45,8 @@ def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tens
 
 def tail_quantiles(components: Distribution, level: float, upper: bool) -> Tensor:
     """The value of every component with this probability below it, or above it; shaped like its batch."""
-    flat = rebuilt(components, lambda parameter: parameter.flatten(0, 1).unsqueeze(0))
+    n_dims = len(components.batch_shape)
+    flat = rebuilt(components, lambda parameter: parameter.flatten(0, n_dims - 1).unsqueeze(0))
     like = parameters(components)[0]
     shares = like.new_full((flat.batch_shape[1],), level, dtype=torch.promote_types(like.dtype, torch.float32))
     weights, side = shares.new_ones(1, 1), torch.full_like(shares, -1.0 if upper else 1.0)
@@ -121,7 +123,8 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     """A bracket found by going out from the members' means, further and further."""
     ends = [torch.as_tensor(end).to(share).expand(components.batch_shape) for end in bounds(components)]
     least, most = ends[0].amin(0), ends[1].amax(0)
-    middle, spread = _finite(components.mean, 0.0), _finite(components.stddev, 1.0).clamp_min(torch.finfo(share.dtype).tiny)
+    middle, spread = _centre(components, least.expand(components.batch_shape))
+    spread = spread.clamp_min(torch.finfo(share.dtype).tiny)
     low, high, step = (middle - spread).amin(0), (middle + spread).amax(0), spread.amax(0)
     low, high = torch.maximum(low, least), torch.minimum(high, most)
     largest = torch.finfo(share.dtype).max
@@ -139,8 +142,14 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     return torch.where(share <= 0, least, low), torch.where(share <= 0, most, high)
 
 
-def _finite(values: Tensor, otherwise: float) -> Tensor:
-    return torch.where(values.isfinite(), values, otherwise)
+def _centre(components: Distribution, least: Tensor) -> tuple[Tensor, Tensor]:
+    """Where to begin to look, and how far to go first: mean and deviation where there are any."""
+    middle, spread = torch.where(least.isfinite(), least + 1, 0.0), torch.ones_like(least)
+    try:
+        mean, deviation = components.mean, components.stddev
+    except NotImplementedError:
+        return middle, spread
+    return torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
 
 
 def _solved(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:

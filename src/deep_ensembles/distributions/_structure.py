@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -62,7 +64,8 @@ def rebuilt(distribution: Distribution, change: Callable[[Tensor], Tensor]) -> D
         transforms = [_changed(transform, change) for transform in distribution.transforms]  # type: ignore[attr-defined]
         base = rebuilt(distribution.base_dist, change)  # type: ignore[attr-defined]
         return TransformedDistribution(base, transforms, validate_args=False)
-    return kind(**{name: change(value) for name, value in arguments_of(distribution).items()}, validate_args=False)
+    arguments = {name: change(value) for name, value in arguments_of(distribution).items()}
+    return kind(**arguments, **_settings_of(distribution), validate_args=False)
 
 
 def arguments_of(distribution: Distribution) -> dict[str, Tensor]:
@@ -73,6 +76,26 @@ def arguments_of(distribution: Distribution) -> dict[str, Tensor]:
         raise TypeError(f"{family(distribution)} does not name its parameters; give the class `arg_constraints`, "
                         "one entry per argument of its constructor, as torch's distributions have")  # fmt: skip
     return {name: torch.as_tensor(getattr(distribution, name)) for name in sorted(names)}
+
+
+def _settings_of(distribution: Distribution) -> dict[str, Any]:
+    """Arguments of the constructor that are the same for every row, such as the number of trials of a multinomial."""
+    kind: Any = type(distribution)
+    names = _other_arguments(kind, frozenset(distribution.arg_constraints))
+    settings = {name: getattr(distribution, name, None) for name in names}
+    if any(value is None or (isinstance(value, Tensor) and value.dim() > 0) for value in settings.values()):
+        raise TypeError(f"{family(distribution)} cannot be taken apart by rows, as its `arg_constraints` name only some of "
+                        "its parameters; give the class a method `rebuilt(change)`")  # fmt: skip
+    return settings
+
+
+@cache
+def _other_arguments(kind: Any, parameters: frozenset[str]) -> tuple[str, ...]:
+    """What a constructor takes beside its parameters: arguments without a default, and whole numbers."""
+    known = {*parameters, "self", "validate_args"}
+    arguments = inspect.signature(kind.__init__).parameters.values()
+    named = [a for a in arguments if a.kind is a.POSITIONAL_OR_KEYWORD and a.name not in known]
+    return tuple(a.name for a in named if a.default is a.empty or isinstance(a.default, int))
 
 
 def _changed(transform: Transform, change: Callable[[Tensor], Tensor]) -> Transform:

@@ -1,4 +1,4 @@
-"""Distribution functions with all their digits in both tails, densities that are 0 outside the support, closed quantiles."""
+"""Distribution functions with all their digits in both tails, densities that are 0 outside the support."""
 
 import math
 from collections.abc import Callable
@@ -27,10 +27,15 @@ def log_density(distribution: Distribution, value: Tensor) -> Tensor:
     support: Any = distribution.support
     if support is td.constraints.real or distribution.event_shape:
         return distribution.log_prob(value)
+    log_prob = (
+        _generalized_pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
+    )
+    if 0 in distribution.batch_shape:
+        return log_prob(distribution, value)
     inside = support.check(value)
     if bool(inside.all()):
-        return distribution.log_prob(value)
-    logs = distribution.log_prob(torch.where(inside, value, _inner_point(distribution, value)))
+        return log_prob(distribution, value)
+    logs = log_prob(distribution, torch.where(inside, value, _inner_point(distribution, value)))
     return torch.where(inside, logs, -torch.inf)
 
 
@@ -85,7 +90,7 @@ class _Special(torch.autograd.Function):
     def forward(ctx: FunctionCtx, function: Any, slope: Any, *arguments: Tensor) -> Tensor:
         ctx.save_for_backward(*arguments)
         ctx.function, ctx.slope = function, slope  # type: ignore[attr-defined]
-        return _by_scipy(function, *arguments)
+        return by_scipy(function, *arguments)
 
     @staticmethod
     def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
@@ -98,7 +103,7 @@ class _Special(torch.autograd.Function):
         return tuple(gradients)
 
 
-def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
+def by_scipy(function: Any, *arguments: Tensor) -> Tensor:
     values = function(*(argument.detach().cpu().double().numpy() for argument in arguments))
     return torch.from_numpy(np.asarray(values)).to(arguments[-1])
 
@@ -110,16 +115,17 @@ def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
 
     def at(steps: int) -> Tensor:
         moved = precise[place] + steps * step
-        return _by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
+        return by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
 
     slope = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
     return slope.to(arguments[place])
 
 
-def _special(function: str, slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
     from scipy import special  # when it is needed: it takes time, and most predictions are of normals
 
-    values: Tensor = _Special.apply(getattr(special, function), slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
+    known = getattr(special, function) if isinstance(function, str) else function
+    values: Tensor = _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
     return values
 
 
@@ -132,6 +138,34 @@ def student_t_tails(df: Tensor, z: Tensor) -> Pair:
     return _special("stdtr", density, df, z), _special("stdtr", density, df, -z)
 
 
+# SciPy's incomplete gamma functions stop adding terms too early for larger shapes than this.
+LARGE_SHAPE = 1e5
+# Coefficients of the powers of η in the first two terms of Temme's expansion.
+_TEMME = (
+    (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515),
+    (-1 / 540, -1 / 288, 25 / 12096, -223 / 1088640),
+)
+
+
+def _gammainc(a: Any, x: Any, side: int = 1) -> Any:
+    """P(a, x), or with the side -1 Q(a, x); for large a by Temme's expansion (1979; DLMF 8.12)."""
+    from scipy import special
+
+    values = (special.gammainc if side > 0 else special.gammaincc)(a, x)
+    large = (a > LARGE_SHAPE) & (abs(x / a - 1) < 0.25)
+    if not large.any():
+        return values
+    shape, distance = np.where(large, a, 1.0), np.where(large, x / a - 1, 0.0)
+    eta = np.sign(distance) * np.sqrt(2 * np.maximum(distance - np.log1p(distance), 0.0))
+    series = sum(np.polynomial.polynomial.polyval(eta, terms) / shape**k for k, terms in enumerate(_TEMME))
+    rest = np.exp(-shape * eta**2 / 2) / np.sqrt(2 * np.pi * shape) * series
+    return np.where(large, special.erfc(-side * eta * np.sqrt(shape / 2)) / 2 - side * rest, values)
+
+
+def _gammaincc(a: Any, x: Any) -> Any:
+    return _gammainc(a, x, side=-1)
+
+
 def gamma_tails(concentration: Tensor, x: Tensor) -> Pair:
     """Of a gamma distribution with rate 1: the regularised incomplete gamma functions."""
 
@@ -141,7 +175,7 @@ def gamma_tails(concentration: Tensor, x: Tensor) -> Pair:
     def fall(concentration: Tensor, x: Tensor) -> Tensor:
         return -density(concentration, x)
 
-    return _special("gammainc", density, concentration, x), _special("gammaincc", fall, concentration, x)
+    return _special(_gammainc, density, concentration, x), _special(_gammaincc, fall, concentration, x)
 
 
 def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
@@ -164,7 +198,7 @@ def _normal(d: Any, value: Tensor) -> Pair:
 
 def _laplace(d: Any, value: Tensor) -> Pair:
     z = (value - d.loc) / d.scale
-    outer = torch.exp(-z.abs()) / 2
+    outer = torch.exp(torch.where(z < 0, z, -z)) / 2  # |z| would have no slope at 0
     return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
 
 
@@ -177,6 +211,34 @@ def _cauchy(d: Any, value: Tensor) -> Pair:
 def _gumbel(d: Any, value: Tensor) -> Pair:
     hazard = torch.exp((d.loc - value) / d.scale)
     return torch.exp(-hazard), -torch.expm1(-hazard)
+
+
+def _generalized_pareto_hazard(d: Any, value: Tensor) -> Tensor:
+    z, bend = (value - d.loc) / d.scale, torch.where(d.concentration == 0, 1.0, d.concentration)
+    return torch.where(d.concentration == 0, z, torch.log1p(bend * z) / bend)
+
+
+def _generalized_pareto_log_prob(d: Any, value: Tensor) -> Tensor:
+    """What torch means, and computes in single precision alone."""
+    return -(1 + d.concentration) * _generalized_pareto_hazard(d, value) - d.scale.log()
+
+
+def _transformed(d: Any, value: Tensor) -> Pair:
+    """By the tails of what was transformed."""
+    falls = torch.zeros((), dtype=torch.bool)
+    for transform in reversed(d.transforms):
+        falls = falls ^ (direction(d, transform) < 0)
+        value = transform.inv(value)
+    lower, upper = tails(d.base_dist, value)
+    return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
+
+
+def direction(d: Any, transform: Any) -> Tensor:
+    """1 where a transform rises, -1 where it falls."""
+    if not (transform.bijective and hasattr(transform, "sign")):
+        raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as that "
+                        "neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
+    return torch.as_tensor(transform.sign)
 
 
 def _by_hazard(hazard: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
@@ -238,68 +300,6 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
                                     torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
     td.MixtureSameFamily: _same_family,
-}  # fmt: skip
-
-
-# -- quantiles that are known in closed form --------------------------------------------------------------------------
-
-
-def closed_quantile(distribution: Distribution, level: Tensor, upper: bool = False) -> Tensor | None:
-    """The value with this probability below it (above it, if `upper`), where a formula gives it; else None."""
-    if isinstance(distribution, Scaled):
-        inner = closed_quantile(distribution.base, level, upper)
-        return None if inner is None else distribution.shift + distribution.scale * inner
-    if hasattr(distribution, "closed_quantile"):
-        return distribution.closed_quantile(level, upper)
-    for kind in type(distribution).__mro__:
-        if kind in _QUANTILES:
-            return _QUANTILES[kind](distribution, level, upper)
-    return None
-
-
-def _z(level: Tensor, upper: bool) -> Tensor:
-    z = torch.special.ndtri(level)
-    return -z if upper else z
-
-
-def _laplace_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    outer = torch.where(level < 0.5, (2 * level).log(), -(2 - 2 * level).log())
-    return d.loc - d.scale * outer if upper else d.loc + d.scale * outer
-
-
-def _hazard_of(level: Tensor, upper: bool) -> Tensor:
-    """The cumulative hazard at which a share of the mass is below, or above."""
-    return -level.log() if upper else -torch.log1p(-level)
-
-
-def _inverse(function: str, level: Tensor, *arguments: Tensor) -> Tensor:
-    from scipy import special
-
-    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(*arguments, level))
-
-
-def _student_t_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    t = _inverse("stdtrit", level, d.df)
-    return d.loc - d.scale * t if upper else d.loc + d.scale * t
-
-
-_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor]] = {
-    td.Normal: lambda d, level, upper: d.loc + d.scale * _z(level, upper),
-    td.Laplace: _laplace_quantile,
-    td.StudentT: _student_t_quantile,
-    td.LogNormal: lambda d, level, upper: torch.exp(d.loc + d.scale * _z(level, upper)),
-    td.Cauchy: lambda d, level, upper: d.loc + d.scale * (1 if upper else -1) / torch.tan(math.pi * level),
-    td.Gumbel: lambda d, level, upper: d.loc - d.scale * _hazard_of(level, not upper).log(),
-    td.HalfNormal: lambda d, level, upper: d.scale * (
-        -torch.special.ndtri(level / 2) if upper else torch.erfinv(level) * math.sqrt(2)),
-    td.Uniform: lambda d, level, upper: (
-        d.high - (d.high - d.low) * level if upper else d.low + (d.high - d.low) * level),
-    td.Exponential: lambda d, level, upper: _hazard_of(level, upper) / d.rate,
-    td.Weibull: lambda d, level, upper: d.scale * _hazard_of(level, upper) ** (1 / d.concentration),
-    td.Pareto: lambda d, level, upper: d.scale * (_hazard_of(level, upper) / d.alpha).exp(),
-    td.Gamma: lambda d, level, upper: _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration) / d.rate,
-    td.InverseGamma: lambda d, level, upper: d.rate / _inverse(
-        "gammaincinv" if upper else "gammainccinv", level, d.concentration),
-    td.Beta: lambda d, level, upper: _inverse(
-        "betainccinv" if upper else "betaincinv", level, d.concentration1, d.concentration0),
+    td.GeneralizedPareto: _by_hazard(_generalized_pareto_hazard),
+    td.TransformedDistribution: _transformed,
 }  # fmt: skip

@@ -28,7 +28,7 @@ class Interpolated(Exact):
     Example:
         >>> known = Interpolated(torch.tensor([[0.0, 1.0, 3.0]]), torch.tensor([0.25, 0.5, 0.75]))
         >>> known.cdf(torch.tensor([2.0])), known.mean
-        (tensor([0.6250]), tensor([2.0000]))
+        (tensor([0.6250]), tensor([1.6250]))
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"values": constraints.real_vector, "levels": constraints.real_vector}
@@ -48,19 +48,21 @@ class Interpolated(Exact):
         return self.values
 
     @property
-    def _densities(self) -> Tensor:
-        return self.levels.diff(dim=-1) / self.values.diff(dim=-1)
+    def densities(self) -> Tensor:
+        """Between neighbouring values, `[*batch, level - 1]`; values are taken to differ by more than rounding."""
+        rounding = 4 * torch.finfo(self.values.dtype).eps * self.values.detach().abs().amax(-1, keepdim=True)
+        return self.levels.diff(dim=-1) / self.values.diff(dim=-1).clamp_min(rounding)
 
     @property
     def _tail_lengths(self) -> tuple[Tensor, Tensor]:
         """The mean distances of the lower and of the upper tail from where they begin."""
-        densities = self._densities
+        densities = self.densities
         return self.levels[..., 0] / densities[..., 0], (1 - self.levels[..., -1]) / densities[..., -1]
 
     def log_prob(self, value: Tensor) -> Tensor:
         piece, first, last = self._piece(value)
         below, above = self._tail_lengths
-        densities = self._densities.log().expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
+        densities = self.densities.log().expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
         beyond = torch.where(first, (value - self.values[..., 0]) / below, (self.values[..., -1] - value) / above)
         return densities + torch.where(first | last, beyond, 0.0)
 
@@ -69,7 +71,7 @@ class Interpolated(Exact):
         below, above = self._tail_lengths
         start, level, density = (
             part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
-            for part in (self.values[..., :-1], self.levels[..., :-1], self._densities)
+            for part in (self.values[..., :-1], self.levels[..., :-1], self.densities)
         )
         middle = level + density * (value - start)
         lowest = self.levels[..., 0] * torch.exp(((value - self.values[..., 0]) / below).clamp_max(0))
@@ -89,7 +91,7 @@ class Interpolated(Exact):
         piece = ((lower.unsqueeze(-1) >= self.levels).sum(-1) - 1).clamp(0, self.levels.shape[-1] - 2)
         start, first, density = (
             part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
-            for part in (self.values[..., :-1], self.levels[..., :-1], self._densities)
+            for part in (self.values[..., :-1], self.levels[..., :-1], self.densities)
         )
         middle = start + (lower - first) / density
         lowest = self.values[..., 0] + below * (lower / self.levels[..., 0]).log()
@@ -127,7 +129,7 @@ class Interpolated(Exact):
         return first, second
 
     def entropy(self) -> Tensor:
-        densities, mass = self._densities.log(), self.levels.diff(dim=-1)
+        densities, mass = self.densities.log(), self.levels.diff(dim=-1)
         below, above = self.levels[..., 0], 1 - self.levels[..., -1]
         tails = below * (1 - densities[..., 0]) + above * (1 - densities[..., -1])
         return tails - (mass * densities).sum(-1)

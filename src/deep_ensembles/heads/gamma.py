@@ -26,7 +26,7 @@ class Gamma(Numbers):
     Example:
         >>> import torch
         >>> Gamma()(torch.tensor([[0.5413, 0.5413]])).mean
-        tensor([1.0000])
+        tensor([1.0001])
     """
 
     min_mean: float = 1e-4

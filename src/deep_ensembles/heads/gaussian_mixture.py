@@ -30,7 +30,7 @@ class GaussianMixture(Numbers):
     Example:
         >>> import torch
         >>> GaussianMixture(2)(torch.tensor([[0.0, 0.0, -1.0, 1.0, 0.5413, 0.5413]])).variance
-        tensor([2.0000])
+        tensor([2.0001])
     """
 
     k: int = 3

@@ -12,6 +12,9 @@ from torch.nn import functional as F
 from deep_ensembles._checks import check_integer, check_number
 from deep_ensembles.heads._base import Numbers, limited
 
+# Beyond this many units of the target, squares of errors overflow where one target all but tells another.
+_LIMIT = 1e10
+
 
 @dataclass(frozen=True)
 class MultivariateNormal(Numbers):
@@ -53,16 +56,16 @@ class MultivariateNormal(Numbers):
     def __call__(self, raw: Tensor) -> Distribution:
         n_targets = self._n_targets(raw.shape[-1])
         loc, spread, rest = raw.split([n_targets, n_targets, raw.shape[-1] - 2 * n_targets], dim=-1)
-        loc, variance = limited(loc), (F.softplus(spread) + self.min_variance)
+        loc, variance = limited(loc, _LIMIT), (F.softplus(spread) + self.min_variance)
         if n_targets == 1:
             return Normal(loc.squeeze(-1), variance.sqrt().squeeze(-1), validate_args=False)
-        rest = limited(rest, 1e3)
         if self.rank:
-            factor = rest.unflatten(-1, (n_targets, self.rank))
+            factor = limited(rest, 1e3).unflatten(-1, (n_targets, self.rank))
             return LowRankMultivariateNormal(loc, factor, variance, validate_args=False)
         row, column = torch.tril_indices(n_targets, n_targets, -1, device=raw.device)
         lower = torch.zeros(*loc.shape, n_targets, dtype=raw.dtype, device=raw.device)
-        lower = _filled(lower, row, column, rest)
+        most = 1e3 * variance.sqrt()[..., row]  # a correlation within a millionth of 1
+        lower = _filled(lower, row, column, torch.maximum(torch.minimum(rest, most), -most))
         return TorchMultivariateNormal(loc, scale_tril=lower + torch.diag_embed(variance.sqrt()), validate_args=False)
 
     def _n_targets(self, n_outputs: int) -> int:

@@ -27,7 +27,7 @@ class Ordinal(Classes):
 
     Example:
         >>> Ordinal()(torch.tensor([[-1.0, 1.0]])).probs
-        tensor([[0.2689, 0.3091, 0.4220]])
+        tensor([[0.2689, 0.3090, 0.4221]])
     """
 
     point: ClassVar = "median"

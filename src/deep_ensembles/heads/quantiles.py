@@ -32,7 +32,7 @@ class Quantiles(Numbers):
 
     Example:
         >>> Quantiles((0.1, 0.5, 0.9))(torch.tensor([[0.0, 0.5413, 0.5413]])).values
-        tensor([[-1.0000,  0.0000,  1.0000]])
+        tensor([[-1.0001,  0.0000,  1.0001]])
     """
 
     levels: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
