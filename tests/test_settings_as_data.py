@@ -32,7 +32,7 @@ VALUES = [
     Subsample(0.5),
     torch.float64,
     NotSaved("their own"),
-    censored(log_score),
+    pytest.param(censored(log_score), id="censored"),
     (1, (2.5, None), [True, "text"]),
     {"a": (1,), 2: {"tuple": [3]}, ("key",): {"name": "os.system"}},
 ]

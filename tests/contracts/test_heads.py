@@ -254,8 +254,6 @@ def test_can_be_trained_by_crps(kind):
 @pytest.mark.parametrize("size", [-1e15, 0.0, 1e15])
 def test_crps_is_finite_for_any_output(kind, size):
     head = kind()
-    if head.kind == "counts":  # sums over millions of counts take long
-        size = min(size, 5.0)
     leaf = torch.full((4, head.raw_size(1)), size, requires_grad=True)
     score = crps(head(leaf), target_for(head, dtype=torch.float32))
     (gradient,) = torch.autograd.grad(score.sum(), leaf)

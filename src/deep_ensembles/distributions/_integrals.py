@@ -123,8 +123,8 @@ def _check_finite(members: Distribution, score: Tensor) -> None:
     if is_whole(members) or score.dtype != torch.float64:
         return
     with torch.no_grad():
-        low, high = (tail_quantiles(members, _LEVELS[-1], upper).double() for upper in (False, True))
-        outside = (high - low).amax(0) * _LEVELS[-1] ** 2
+        low, high = tail_quantiles(members, _LEVELS[-1:]).double()
+        outside = (high - low)[0].amax(0) * _LEVELS[-1] ** 2
     if bool((outside > 1e-7 * score.detach().double()).any()):
         raise ValueError(f"the `crps` of {family(members)} is infinite, or nearly so, for these parameters: its tails are "
                          "too heavy; use `log_score`")  # fmt: skip
@@ -138,7 +138,11 @@ def _by_rows(members: Distribution, function: Callable[[Tensor], Tensor], like: 
     rows = torch.arange(n_rows, device=like.device)
     size = max(1, _CHUNK_ELEMENTS // (2 * 16 * len(_LEVELS) * n_members**2))
     groups: tuple[Tensor, ...] = (rows,)
-    if is_whole(members):
+    if not is_whole(members) and n_members > 1:
+        with torch.no_grad():
+            alike = _alike(members)
+        groups = rows[alike], rows[~alike]
+    elif is_whole(members):
         order = members.variance.detach().amax(0).argsort()
         groups = order.tensor_split([n_rows // 2, n_rows * 3 // 4, n_rows * 15 // 16])
     pieces = [piece for group in groups for piece in group.split(size) if len(piece)]
@@ -171,15 +175,28 @@ def _knots(members: Distribution, extra: Tensor | None, levels: tuple[float, ...
     inner = members
     while isinstance(inner, MixtureSameFamily):  # whose components may be far narrower than it is
         inner = inner.component_distribution
-    parts = [tail_quantiles(inner, level, upper) for level in levels for upper in (False, True)]
-    parts = [part.flatten(2).movedim(2, 1).flatten(0, 1) if part.dim() > 2 else part for part in parts]
-    low, high = (torch.as_tensor(end).to(parts[0]).expand(members.batch_shape) for end in bounds(members))
+    quantiles = tail_quantiles(inner, levels).flatten(0, 1)  # [level, member, row, …]
+    quantiles = quantiles.movedim(2, -1).flatten(0, -2)
+    if members.batch_shape[0] > 1 and bool(_alike(members).all()):
+        # Members that are nearly the same need no more knots than one of them.
+        quantiles = quantiles.sort(0).values[:: members.batch_shape[0]]
+    parts = [quantiles]
+    low, high = (torch.as_tensor(end).to(quantiles).expand(members.batch_shape) for end in bounds(members))
     parts += [end for end in (low, high, (low + high) / 2) if bool(end.isfinite().all())]
     kinks: Tensor | None = getattr(members, "kinks", None)
     parts += [] if kinks is None else [kinks.movedim(-1, 0).flatten(0, 1)]
     parts += [] if extra is None else [extra.detach().to(parts[0])]
     knots = torch.cat(parts)
-    return torch.where(knots.isfinite(), knots, parts[0][:1]).sort(0).values  # the median, where numbers end
+    middle = quantiles[len(quantiles) // 2] if len(quantiles) < len(knots) else quantiles[0]
+    return torch.where(knots.isfinite(), knots, middle).sort(0).values
+
+
+def _alike(members: Distribution) -> Tensor:
+    """Whether the members of each row have about the same middle and spread."""
+    low, high = tail_quantiles(members, (0.1,))[:, 0]  # [member, row]
+    spread = high - low
+    near = (low + high).amax(0) - (low + high).amin(0) <= 4 * spread.amin(0)
+    return near & (spread.amax(0) <= 4 * spread.amin(0))
 
 
 def _origins(members: Distribution, knots: Tensor) -> Tensor:
@@ -220,7 +237,7 @@ def _by_pieces(knots: Tensor, origins: Tensor, integrand: Integrand, smooth: boo
 def _summed(members: Distribution, integrand: Integrand, extra: Tensor | None, least_share: float) -> Tensor:
     """The sum over all whole numbers that matter; in rows where they are many, an integral over all but the first."""
     with torch.no_grad():
-        first, last = (tail_quantiles(members, least_share, upper) for upper in (False, True))
+        first, last = tail_quantiles(members, (least_share,))[:, 0]
         first, last = first.amin(0), last.amax(0)
         if extra is not None:
             first, last = torch.minimum(first, extra.amin(0).floor()), torch.maximum(last, extra.amax(0).ceil())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -43,15 +44,22 @@ def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tens
     return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
 
 
-def tail_quantiles(components: Distribution, level: float, upper: bool) -> Tensor:
-    """The value of every component with this probability below it, or above it; shaped like its batch."""
-    n_dims = len(components.batch_shape)
-    flat = rebuilt(components, lambda parameter: parameter.flatten(0, n_dims - 1).unsqueeze(0))
+def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
+    """The values of every component with these probabilities below them, then above them, `[2, level, *batch]`."""
+    n_dims, n_values = len(components.batch_shape), 2 * len(levels)
+
+    def repeat(parameter: Tensor) -> Tensor:
+        rows = parameter.flatten(0, n_dims - 1)
+        return rows.expand(n_values, *rows.shape).flatten(0, 1).unsqueeze(0)
+
     like = parameters(components)[0]
-    shares = like.new_full((flat.batch_shape[1],), level, dtype=torch.promote_types(like.dtype, torch.float32))
-    weights, side = shares.new_ones(1, 1), torch.full_like(shares, -1.0 if upper else 1.0)
+    shares = like.new_tensor(list(levels) * 2, dtype=torch.promote_types(like.dtype, torch.float32))
+    side = torch.ones_like(shares)
+    side[len(levels) :] = -1.0
+    shares, side = (tensor.repeat_interleave(math.prod(components.batch_shape)) for tensor in (shares, side))
+    flat = rebuilt(components, repeat)
     solve = _least_counts if is_whole(flat) else _solved
-    return solve(flat, weights, shares, side).reshape(components.batch_shape)
+    return solve(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
 
 
 def _tail_and_side(levels: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,10 +106,12 @@ def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side
     while not bool((done := reached(high) | endless | (high >= most)).all()):
         low, high = torch.where(done, low, high), torch.where(done, high, least + 2 * (high - least))
     high = torch.minimum(high, most)
-    while bool((open_ := (high - low > 1) & ~endless).any()):
-        middle = ((low + high) / 2).floor()
-        above = reached(middle) | ~open_
+    middle = ((low + high) / 2).floor()
+    # Whole numbers that the number format cannot tell apart end the search too.
+    while bool((open_ := (middle > low) & (middle < high) & ~endless).any()):
+        above = reached(middle)
         low, high = torch.where(above | ~open_, low, middle), torch.where(above & open_, middle, high)
+        middle = ((low + high) / 2).floor()
     return torch.where(endless, most, high)
 
 

@@ -135,7 +135,8 @@ def student_t_tails(df: Tensor, z: Tensor) -> Pair:
     def density(df: Tensor, z: Tensor) -> Tensor:
         return td.StudentT(df, validate_args=False).log_prob(z).exp()
 
-    return _special("stdtr", density, df, z), _special("stdtr", density, df, -z)
+    outer = _special("stdtr", density, df, z * torch.where(z < 0, 1.0, -1.0))
+    return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
 
 
 # SciPy's incomplete gamma functions stop adding terms too early for larger shapes than this.

@@ -17,8 +17,8 @@ Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
 PointPrediction = Literal["mean", "median", "mode"]
 # Beyond this many units of the target, squares of errors over the least variance overflow in float32.
 LIMIT = 1e13
-# Between these, a logarithm and its exponential keep finite in single precision.
-LOG_LIMIT = (-14.0, 30.0)
+# Counts are between a millionth and a billion on average: beyond, sums over them would take for ever.
+LOG_LIMIT = (-14.0, 21.0)
 
 
 @runtime_checkable
