@@ -125,6 +125,11 @@ def page_of(report: Report) -> str:
     return body
 
 
+def median_class(model: Any, x: Any) -> np.ndarray:
+    """What a page scores where classes have an order; `predict` names the most probable, as scikit-learn wants it."""
+    return model.classes_[model.predict_distribution(x).icdf(torch.tensor(0.5)).long().numpy()]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_report(name: str, tmp_path: Any) -> None:
     model, (x, y) = fitted(name), made(name)
@@ -133,6 +138,8 @@ def test_the_report(name: str, tmp_path: Any) -> None:
     body, evaluation = page_of(report), report.evaluation
     assert all(np.isfinite(score.ensemble) for score in evaluation.scores)
     point = model.predict(x)
+    if model.ensemble_.head.kind == "classes" and model.ensemble_.head.point == "median":
+        point = median_class(model, x)
     if y.ndim > 1:
         point, y = point[:, 0], y[:, 0]
     if name in NUMBERS:
@@ -195,7 +202,7 @@ def test_several_targets_and_labels_are_scored_together() -> None:
 def test_classes_with_an_order_are_scored_by_distance() -> None:
     model, (x, y) = fitted("ordinal"), made("ordinal")
     evaluation = model.report(x, y).evaluation
-    assert evaluation.score("Mean distance").ensemble == pytest.approx(np.abs(model.predict(x) - y).mean())
+    assert evaluation.score("Mean distance").ensemble == pytest.approx(np.abs(median_class(model, x) - y).mean())
     below = model.predict_proba(x).cumsum(1)[:, :-1]
     expected = ((below - (y[:, None] <= np.arange(below.shape[1]))) ** 2).sum(1).mean()
     assert evaluation.score("CRPS").ensemble == pytest.approx(expected, rel=1e-5)

@@ -177,6 +177,7 @@ def _knots(members: Distribution, extra: Tensor | None, levels: tuple[float, ...
         inner = inner.component_distribution
     quantiles = tail_quantiles(inner, levels).flatten(0, 1)  # [level, member, row, …]
     quantiles = quantiles.movedim(2, -1).flatten(0, -2)
+    median = quantiles[0]
     if members.batch_shape[0] > 1 and bool(_alike(members).all()):
         # Members that are nearly the same need no more knots than one of them.
         quantiles = quantiles.sort(0).values[:: members.batch_shape[0]]
@@ -187,8 +188,7 @@ def _knots(members: Distribution, extra: Tensor | None, levels: tuple[float, ...
     parts += [] if kinks is None else [kinks.movedim(-1, 0).flatten(0, 1)]
     parts += [] if extra is None else [extra.detach().to(parts[0])]
     knots = torch.cat(parts)
-    middle = quantiles[len(quantiles) // 2] if len(quantiles) < len(knots) else quantiles[0]
-    return torch.where(knots.isfinite(), knots, middle).sort(0).values
+    return torch.where(knots.isfinite(), knots, median).sort(0).values
 
 
 def _alike(members: Distribution) -> Tensor:
