@@ -140,7 +140,7 @@ SOURCES: dict[str, tuple[str, Role]] = {
 _TEXT_CLASSES = 12
 _COUNT_LEVELS = " A count y stands for a level drawn between F(y − 1) and F(y), as no interval of whole numbers is exact."
 # From this ratio on between large and small values logarithmic axes show more.
-LARGE_RATIO = 30.0
+_LARGE_RATIO = 30.0
 
 
 def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
@@ -218,7 +218,7 @@ def _rows(evaluation: Evaluation) -> Panel:
         f"{which}: dots are predicted {point}s, bars the {coverage} intervals. Good dots lie along the dashed line, and "
         "nearly all bars cross it."
     )
-    is_skewed = "positive" in evaluation.notes and bool((both > 0).all()) and ratio(curve["actual"]) > LARGE_RATIO
+    is_skewed = "positive" in evaluation.notes and bool((both > 0).all()) and _ratio(curve["actual"]) > _LARGE_RATIO
     reading += " Both axes are logarithmic." if is_skewed else ""
     title, y_label = "How close are single predictions?", f"predicted, with {coverage} interval"
     return Panel(layers, title, "actual", y_label, reading=reading, logarithmic=is_skewed)
@@ -230,7 +230,7 @@ def shown_rows(evaluation: Evaluation) -> str:
     return f"{n_shown} rows drawn at random from {count(n_rows)}" if n_shown < n_rows else "All rows"
 
 
-def ratio(values: np.ndarray) -> float:
+def _ratio(values: np.ndarray) -> float:
     """Between what is large and what is small among values."""
     small, large = np.quantile(values, [0.05, 0.95])
     return float(large / small) if small > 0 else 0.0

@@ -2,21 +2,11 @@
 
 import numpy as np
 
-from deep_ensembles.report.charts import (
-    LARGE_RATIO,
-    SOURCES,
-    Layer,
-    Line,
-    Panel,
-    Points,
-    Role,
-    arrays,
-    ideal,
-    parts,
-    ratio,
-    shown_rows,
-)  # fmt: skip
+from deep_ensembles.report.charts import SOURCES, Layer, Line, Panel, Points, Role, arrays, ideal, parts, shown_rows
 from deep_ensembles.report.evaluation import Curve, Evaluation
+
+# From this ratio on between the largest and the smallest time logarithmic axes show more.
+_LARGE_RATIO = 30.0
 
 
 def time_charts(evaluation: Evaluation) -> dict[str, Panel]:
@@ -51,8 +41,8 @@ def _survival(evaluation: Evaluation) -> Panel:
         layers.append(Line(curve["time"], curve[name], f"{name} third", role))
         layers.append(Line(curve["time"], curve[f"{name} predicted"], "", role, dashed=True))
     reading = (
-        "Rows in three groups by their predicted median: the share that lasts longer, by Kaplan–Meier's estimate, and dashed "
-        "the mean of what was predicted. Good lines are close to their dashed ones, and the groups far apart."
+        "Rows in three groups by their predicted median: the share that lasts longer, by Kaplan–Meier's estimate, and "
+        "dashed the mean of what was predicted. Good lines are close to their dashed ones, and the groups far apart."
     )
     title = "Do groups of rows last as long as predicted?"
     return Panel(layers, title, "time", "share that lasts longer", None, (0, 1.02), reading=reading)
@@ -83,7 +73,7 @@ def _rows(evaluation: Evaluation) -> Panel:
             "where predictions are right, more of them lie above the dashed line than below."
         )
     layers.append(Points(time[is_event], median[is_event], "event", "ours", marker="."))
-    is_skewed = ends[0] > 0 and ratio(time) > LARGE_RATIO
+    is_skewed = 0 < _LARGE_RATIO * ends[0] < ends[1]
     reading += " Both axes are logarithmic." if is_skewed else ""
     title, labels = "How close are single predictions?", ("time of the event, or of the end of watching", "predicted median")
     return Panel(layers, title, *labels, reading=reading, logarithmic=is_skewed)

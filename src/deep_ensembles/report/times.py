@@ -1,6 +1,7 @@
 """Predicted times, some only known to be exceeded: values per row → scores, curves, verdicts that allow for censoring."""
 
 import contextlib
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from deep_ensembles.report.words import count, coverage_verdict, level, number, 
 from deep_ensembles.scoring import censored
 
 _LEVELS = np.arange(1, 20) / 20
+_INTERVALS = (0.8, 0.5)
 _N_MOMENTS = 20
 # An estimate that rests on fewer rows is not drawn.
 _MIN_DRAWN = 5
@@ -115,7 +117,7 @@ def _known(shares: Vector, is_known: Any) -> list[float | None]:
 
 
 def _curves_over_time(sources: Sources, moments: list[float], happened: Any) -> dict[str, Curve]:
-    """Brier scores, of which rows get their parts, and the survival of three groups of rows."""
+    """Brier scores, of which rows get their parts, and the survival of groups of rows."""
     rows, times, steps = sources.ensemble, sources.ensemble["actual"], np.diff(moments)
     weights, over = np.stack(list(brier_weights(times, happened, moments)), 1), times[:, None] > np.array(moments)
     brier: dict[str, Any] = {"time": moments}
@@ -125,13 +127,18 @@ def _curves_over_time(sources: Sources, moments: list[float], happened: Any) -> 
         terms = weights * (source[key] - over) ** 2
         brier[name] = terms.mean(0).tolist()
         source[part] = ((terms[:, 1:] + terms[:, :-1]) / 2 * steps).sum(1) / steps.sum()
+    return {"brier": brier} | ({"survival": _thirds(rows, moments, happened)} if len(times) >= MIN_ROWS else {})
+
+
+def _thirds(rows: Rows, moments: list[float], happened: Any) -> Curve:
+    """The share that lasts longer, observed and predicted, in three groups of rows by their predicted median."""
+    times = rows["actual"]
     thirds: dict[str, Any] = {"time": moments}
     for name, group in zip(_THIRDS, np.array_split(np.argsort(rows["median"], kind="stable"), 3), strict=True):
         exceeded = _step(kaplan_meier(times[group], happened[group]), moments)
-        last = times[group].max(initial=-np.inf)
-        thirds[name] = _known(exceeded, (exceeded == 0) | (np.array(moments) < last))
+        thirds[name] = _known(exceeded, (exceeded == 0) | (np.array(moments) < times[group].max()))
         thirds[f"{name} predicted"] = rows["survival"][group].mean(0).tolist()
-    return {"brier": brier} | ({"survival": thirds} if len(times) >= MIN_ROWS else {})
+    return thirds
 
 
 def _scores(sources: Sources, curves: dict[str, Curve], happened: Any) -> list[Score]:
@@ -171,9 +178,6 @@ def _verdicts(rows: Rows, happened: Any, coverage: float) -> dict[str, str]:
         few = f"{count(n_events)} event{' is' if n_events == 1 else 's are'} too few"
         return {"calibration": f"{few} to tell whether predictions hold what they promise."}
     verdicts = {"calibration": _calibration_verdict(rows, happened, coverage)}
-    (below,), (enough,) = _calibration(rows, happened, [0.5])
-    if enough >= MIN_ROWS:
-        verdicts["rows"] = f"Allowing for censoring, {percent(below)} of the times lie below their predicted median."
     if "brier" in rows:
         ours, reference = (float(rows[name].mean()) for name in ("brier", "reference"))
         lead, error = (value or 0.0 for value in per_row.mean_difference(rows["brier"], rows["reference"]))
@@ -187,25 +191,33 @@ def _verdicts(rows: Rows, happened: Any, coverage: float) -> dict[str, str]:
 
 
 def _calibration_verdict(rows: Rows, happened: Any, coverage: float) -> str:
-    """Of the central interval, where enough rows are watched for so long; else of the highest level that can be told."""
-    ends = [(1 - coverage) / 2, (1 + coverage) / 2]
-    shares, enough = _calibration(rows, happened, ends)
-    if enough[1] >= MIN_ROWS:
-        return f"Allowing for censoring, t{coverage_verdict(coverage, float(np.diff(shares)[0]), int(enough[1]))[1:]}"
+    """Of the widest central interval that enough rows are watched for, and of the median; else of the highest level known."""
+    for wanted in (coverage, *(share for share in _INTERVALS if share < coverage)):
+        (low, half, high), enough = _calibration(rows, happened, [(1 - wanted) / 2, 0.5, (1 + wanted) / 2])
+        if enough[2] >= MIN_ROWS:
+            interval = coverage_verdict(wanted, float(high - low), int(enough[2]))[1:]
+            below = f"{percent(half)} of the times lie below their predicted median: {_direction(half, 0.5, enough[1])}."
+            more = (
+                "" if wanted == coverage else f" Too few rows are watched for so long that {level(coverage)} could be told."
+            )
+            return f"Allowing for censoring, t{interval} {below}{more}"
     shares, enough = _calibration(rows, happened, _LEVELS)
     last = int((enough >= MIN_ROWS).sum()) - 1
     if last < 0:
         return "Rows are censored too early to tell whether predictions hold what they promise."
-    aim, share = _LEVELS[last], float(shares[last])
-    chance = 2 * np.sqrt(aim * (1 - aim) / enough[last])
-    verdict = "sooner than predicted" if share > aim else "later than predicted"
-    verdict = (
-        verdict if abs(share - aim) > chance else f"as predicted, within the {100 * chance:.1f} points that chance explains"
-    )
     return (
-        f"By the time at which an event's predicted probability is {level(aim)}, it has come in {percent(share)} of the "
-        f"rows: {verdict}. Higher levels cannot be told, as too few rows are watched for so long."
+        f"By the time at which an event's predicted probability is {level(_LEVELS[last])}, it has come in "
+        f"{percent(shares[last])} of the rows: {_direction(shares[last], _LEVELS[last], enough[last])}. Higher levels "
+        "cannot be told, as too few rows are watched for so long."
     )
+
+
+def _direction(share: float, aim: float, n_rows: float) -> str:
+    """Whether events come sooner or later than predicted, or chance explains the difference."""
+    chance = 2 * math.sqrt(aim * (1 - aim) / n_rows)
+    if abs(share - aim) <= chance:
+        return f"as predicted, within the {100 * chance:.1f} points that chance explains"
+    return f"they come {'sooner' if share > aim else 'later'} than predicted"
 
 
 def _summary(scores: list[Score], n_rows: int, n_events: int) -> str:
