@@ -111,7 +111,7 @@ def test_exponential_times_without_inputs_are_no_better_than_the_kaplan_meier_cu
     assert "is no lower, beyond chance, than" in evaluation.verdicts["brier"]
     assert "the 50\u202f% intervals" in evaluation.verdicts["calibration"]
     assert ": as promised" in evaluation.verdicts["calibration"]
-    assert "Too few rows are watched for so long that 90\u202f% could be told." in evaluation.verdicts["calibration"]
+    assert "Too few rows are watched long enough to tell of 90\u202f%." in evaluation.verdicts["calibration"]
 
 
 def test_where_higher_levels_are_never_seen_the_page_says_so():

@@ -191,15 +191,13 @@ def _verdicts(rows: Rows, happened: Any, coverage: float) -> dict[str, str]:
 
 
 def _calibration_verdict(rows: Rows, happened: Any, coverage: float) -> str:
-    """Of the widest central interval that enough rows are watched for, and of the median; else of the highest level known."""
+    """Of the widest central interval that enough rows are watched for and of the median, or of the highest level known."""
     for wanted in (coverage, *(share for share in _INTERVALS if share < coverage)):
         (low, half, high), enough = _calibration(rows, happened, [(1 - wanted) / 2, 0.5, (1 + wanted) / 2])
         if enough[2] >= MIN_ROWS:
             interval = coverage_verdict(wanted, float(high - low), int(enough[2]))[1:]
             below = f"{percent(half)} of the times lie below their predicted median: {_direction(half, 0.5, enough[1])}."
-            more = (
-                "" if wanted == coverage else f" Too few rows are watched for so long that {level(coverage)} could be told."
-            )
+            more = "" if wanted == coverage else f" Too few rows are watched long enough to tell of {level(coverage)}."
             return f"Allowing for censoring, t{interval} {below}{more}"
     shares, enough = _calibration(rows, happened, _LEVELS)
     last = int((enough >= MIN_ROWS).sum()) - 1
