@@ -17,10 +17,9 @@ import numpy as np
 import torch
 from scipy.special import expit, softmax
 
-from deep_ensembles import ComplementaryFolds, Mixture, crps, fit_ensemble, heads, mlp, squared_error
+from deep_ensembles import ComplementaryFolds, Mixture, crps, fit_ensemble, heads, mlp
 from deep_ensembles.paper.figures import save_figure
 from deep_ensembles.report.charts import Band, Figure, Line, Panel, Points, Row
-from deep_ensembles.tabular.head import training_rule
 
 N_ROWS, N_FRESH = 4000, 20_000
 N_INTEGRALS = 1000  # fresh rows whose CRPS is computed, which for some families takes numerical integration
@@ -63,9 +62,8 @@ class Case:
 def fitted(case: Case, head: Any, n_rows: int = N_ROWS) -> Any:
     """An ensemble with this head, trained on so many made rows."""
     x, y = case.rows(n_rows, seed=1)
-    rule = squared_error if isinstance(head, heads.Point) else training_rule(head)
     build = partial(mlp, 1, head.raw_size(case.n_outputs), (64, 64))
-    return fit_ensemble(build, x, y, head=head, scoring_rule=rule, **SETTINGS)
+    return fit_ensemble(build, x, y, head=head, **SETTINGS)
 
 
 def _spread(x: np.ndarray) -> np.ndarray:

@@ -14,24 +14,14 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.ensemble import Ensemble
     from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
     from deep_ensembles.fitting import CrossValidation, cross_validate, fit_ensemble
+
+    # isort: off
     from deep_ensembles.heads import (
-        Bernoulli,
-        Categorical,
-        Gamma,
-        GaussianMixture,
-        Laplace,
-        LogitNormal,
-        LogNormal,
-        MultivariateNormal,
-        NegativeBinomial,
-        Normal,
-        Ordinal,
-        Point,
-        Poisson,
-        Quantiles,
-        StudentT,
-        ZeroInflated,
+        Bernoulli, Categorical, Gamma, GaussianMixture, Laplace, LogitNormal, LogNormal, MultivariateNormal,
+        NegativeBinomial, Normal, Ordinal, Point, Poisson, Quantiles, StudentT, ZeroInflated,
     )  # fmt: skip
+
+    # isort: on
     from deep_ensembles.members import Looped, Stacked
     from deep_ensembles.mixture import Mixture
     from deep_ensembles.networks import mlp
@@ -58,22 +48,8 @@ _NAMES = {
     "estimators": ("DeepEnsembleClassifier", "DeepEnsembleRegressor"),
     "fitting": ("CrossValidation", "cross_validate", "fit_ensemble"),
     "heads": (
-        "Bernoulli",
-        "Categorical",
-        "Gamma",
-        "GaussianMixture",
-        "Laplace",
-        "LogNormal",
-        "LogitNormal",
-        "MultivariateNormal",
-        "NegativeBinomial",
-        "Normal",
-        "Ordinal",
-        "Point",
-        "Poisson",
-        "Quantiles",
-        "StudentT",
-        "ZeroInflated",
+        "Bernoulli", "Categorical", "Gamma", "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "MultivariateNormal",
+        "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "Quantiles", "StudentT", "ZeroInflated",
     ),
     "members": ("Looped", "Stacked"),
     "mixture": ("Mixture",),
@@ -81,21 +57,13 @@ _NAMES = {
     "perturbations": ("FastGradientSign", "ProjectedGradient", "RandomSign", "VirtualAdversarial"),
     "saving": ("load",),
     "scoring": (
-        "beta_nll",
-        "brier",
-        "censored",
-        "crps",
-        "energy_score",
-        "interval_score",
-        "log_score",
-        "pinball",
-        "squared_error",
+        "beta_nll", "brier", "censored", "crps", "energy_score", "interval_score", "log_score", "pinball", "squared_error",
     ),
     "training.checkpoint": ("Checkpoint",),
     "training.loop": ("TrainingDiverged",),
     "training.optimization": ("Adam", "AdamW", "Constant", "Cosine"),
     "training.recipe": ("Recipe",),
-}
+}  # fmt: skip
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [

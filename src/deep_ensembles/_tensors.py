@@ -38,7 +38,7 @@ def is_structured(values: Any) -> bool:
     return getattr(getattr(values, "dtype", None), "names", None) is not None
 
 
-def times_and_events(name: str, values: Any) -> Vector:
+def times_and_events(name: str, values: Any, needs_event: bool = True) -> Vector:
     """Censored times `[row, 2]` (time, and 1 for an event or 0) from an array of two fields, flags and numbers."""
     array = np.asarray(values)
     kinds = {array.dtype[field].kind: field for field in array.dtype.names or ()}
@@ -46,14 +46,16 @@ def times_and_events(name: str, values: Any) -> Vector:
     fits = len(array.dtype.names or ()) == 2 and times is not None and events is not None and array.ndim == 1
     form = "one row of a flag (event) and a number (time) each, as sksurv.util.Surv.from_arrays gives them"
     require(fits, name, form, f"fields {array.dtype}" if array.ndim == 1 else f"shape {array.shape}")
-    return checked_events(name, np.stack([array[times].astype(np.float64), array[events].astype(np.float64)], axis=-1))
+    pairs = np.stack([array[times].astype(np.float64), array[events].astype(np.float64)], axis=-1)
+    return checked_events(name, pairs, needs_event)
 
 
-def checked_events(name: str, pairs: Vector) -> Vector:
-    """Times and events `[row, 2]`, if times are finite and there is an event."""
+def checked_events(name: str, pairs: Vector, needs_event: bool = True) -> Vector:
+    """Times and events `[row, 2]`, if times are finite and there is an event, where one is needed."""
     refuse(~np.isfinite(pairs[:, 0]), name, "finite times", pairs[:, 0])
     refuse((pairs[:, 1] != 0) & (pairs[:, 1] != 1), name, "events that are 0 or 1 (false or true)", pairs[:, 1])
-    require(bool(pairs[:, 1].any()), name, "times of which at least one is an event's", f"{len(pairs)} censored ones",
+    has_event = bool(pairs[:, 1].any()) or not needs_event
+    require(has_event, name, "times of which at least one is an event's", f"{len(pairs)} censored ones",
             "without an event nothing says how long times are")  # fmt: skip
     return pairs
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -233,6 +234,7 @@ class Ensemble:
         build = restore(config["network"]) if network is None else network
         if not callable(build) or isinstance(build, NotSaved):
             raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
+        _check_same_head(config["head"], head)
         head = restore(config["head"]) if head is None else head
         if isinstance(head, NotSaved):
             raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
@@ -288,6 +290,13 @@ class Ensemble:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _check_same_head(stored: Any, given: Any) -> None:
+    """A head that is given must be the one that was trained, so far as its description tells."""
+    named, trained = [re.sub(" at 0x[0-9a-f]+", "", str(what)) for what in (describe(given), stored)]
+    if given is not None and named != trained:
+        raise ModelFileError(f"the head is not the one that was trained, {trained[:100]}, but {named[:100]}")
 
 
 def _checked_sizes(config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:

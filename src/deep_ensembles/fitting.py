@@ -228,13 +228,16 @@ def _algorithm(
     for name, value in (("head", head), ("scoring_rule", scoring_rule), ("perturbation", perturbation)):
         usable = value is None or (callable(value) and not isinstance(value, type))
         require(usable, name, "a function or an object or None", value)
-    targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(1))[1]
+    targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(min(64, len(rows))))[1]
     is_censored = getattr(scoring_rule, "is_censored", False)
     integers = not targets.is_floating_point() and not is_censored
     if head is None:
         head = Categorical() if integers else Normal()
     if is_censored:
         _check_censored(rows, targets, head)
+    if hasattr(head, "starting_at"):
+        times = targets[:, 0] if is_censored else targets
+        head = head.starting_at(float(times.double().mean()))
     rule = getattr(scoring, getattr(head, "rule", "log_score")) if scoring_rule is None else scoring_rule
     return Algorithm(Criterion(head, rule), perturbation)
 

@@ -227,10 +227,7 @@ def test_clear_errors_before_training(targets, settings, message):
         (lambda model: model.set_params(recalibration=choose).fit(X, Y), "`recalibration` must be None for censored times"),
         (lambda model: model.set_params(head=Categorical()).fit(X, Y), "`head` must be one of numbers"),
         (lambda model: model.fit(X, Y).recalibrate(X, Y), "`y` must be times that are all known, got 'censored ones'"),
-        (
-            lambda model: model.fit(X, Y).report(X, Y),
-            "use `score`, and of `deep_ensembles.metrics` `censored_negative_log_lik",
-        ),
+        (lambda model: model.fit(X, np.stack([LATENT] * 2, 1)).report(X, Y), "`y` must be 2 targets per row, got 'censored"),
         (lambda model: model.fit(X, Y).score(X, Y, np.ones(N)), "`sample_weight` must be None for censored times"),
     ],
 )

@@ -19,6 +19,7 @@ from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
+from deep_ensembles._tensors import is_structured
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import HeadFunction
@@ -90,6 +91,8 @@ class DeepEnsemble(BaseEstimator):
 
     def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
         head = default_head if self.head is None else self.head
+        usable = callable(head) and not isinstance(head, type)
+        require(usable, "head", "None or an object such as `StudentT()`", self.head)
         kinds = self._kinds(default_head)
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
         size = getattr(head, "raw_size", None)
@@ -166,12 +169,12 @@ class DeepEnsemble(BaseEstimator):
         """How good predictions for the rows `X` are, given what happened: a notebook shows it, `save` writes a page.
 
         Arguments:
-            X, y: rows that training did not see, and their targets.
+            X, y: rows that training did not see, and their targets; times may be censored, given as in `fit`.
             coverage: the share of rows that intervals should hold.
             target: which one, where there are several.
         """
         checked = self._validated(X)
-        targets = self._target(y)
+        targets = self._report_target(y)
         about: dict[str, Any] = {"Model": type(self).__name__}
         if targets.ndim > 1:
             n_targets = targets.shape[1]
@@ -181,9 +184,11 @@ class DeepEnsemble(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
         single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
+        # The mean and variance of times that are too short are no match for predictions.
+        has_constant = not is_structured(targets) or getattr(self, "constant_", None) is not None
         evaluation = evaluate(
             beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=self._point_prediction),
-            constant=self._constant(target),
+            constant=self._constant(target) if has_constant else None,
             coverage=coverage,
             labels=self._report_labels(),
             columns=dict(zip(names, checked.T, strict=True)),
@@ -196,6 +201,10 @@ class DeepEnsemble(BaseEstimator):
     def _point_prediction(self) -> str | None:
         """What `predict` gives: mean, median or mode; None where the head does not say."""
         return getattr(self.ensemble_.head, "point", None)
+
+    def _report_target(self, y: Any) -> np.ndarray:
+        """Targets of a report."""
+        return self._target(y)
 
     def _report_labels(self) -> Any:
         """The names of the classes of a report; None for numbers."""

@@ -1,5 +1,6 @@
 """Classes, as scikit-learn predicts them."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -17,8 +18,9 @@ from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
+from deep_ensembles._tensors import is_structured
 from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, concatenated, store_arguments
-from deep_ensembles.heads import Bernoulli, Categorical, HeadFunction
+from deep_ensembles.heads import Bernoulli, Categorical, HeadFunction, Ordinal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration
@@ -101,6 +103,8 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on rows `X` (n, features) and labels `y` (n,) of any type, or several at once: (n, labels) of 0 and 1."""
+        if is_structured(y):
+            raise ValueError("`y` must be labels, got a structured array; for censored times use `DeepEnsembleRegressor`")
         X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -119,6 +123,9 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
+        if isinstance(self.head, Ordinal) and self.classes_.dtype.kind not in "biuf":
+            order = " < ".join(map(str, self.classes_[:4]))
+            warnings.warn(f"`Ordinal` takes the order of sorted labels, {order}; give numbers for another", stacklevel=3)
         require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
         return codes
 

@@ -19,6 +19,7 @@ from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
+from deep_ensembles.scoring import censored
 
 _CONSTANT_ROWS = 10_000  # are enough for a few parameters
 
@@ -47,7 +48,8 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     Attributes:
         ensemble_: the fitted `Ensemble`.
         n_outputs_: the number of targets.
-        constant_: raw outputs that make the training targets most probable without inputs, for `report`; None for normals.
+        constant_: raw outputs that make the training targets most probable without inputs, for `report`; None for normals,
+            unless times are censored.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -131,17 +133,24 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         )
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
-        """The central interval of the mixture that holds `coverage` of its mass: lower and upper end, (n, 2)."""
+        """The central interval that holds `coverage` of the mass: lower and upper end, (n, 2); or (n, 2, targets)."""
         check_number("coverage", coverage, low=0, high=1)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
     def _target(self, y: Any) -> np.ndarray:
-        require(not is_structured(y), "y", "times that are all known", "censored ones", "use `score`, and of "
-                "`deep_ensembles.metrics` `censored_negative_log_likelihood` and `integrated_brier_score`")  # fmt: skip
+        require(not is_structured(y), "y", "times that are all known", "censored ones",
+                "use `score` or `report`")  # fmt: skip
         targets: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         columns = targets.reshape(len(targets), -1)
         require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
         return columns[:, 0] if self.n_outputs_ == 1 else columns
+
+    def _report_target(self, y: Any) -> np.ndarray:
+        if not is_structured(y):
+            return self._target(y)
+        require(self.n_outputs_ == 1, "y", f"{self.n_outputs_} targets per row", "censored times, which are one")
+        times_and_events("y", y)
+        return np.asarray(y)
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
@@ -178,21 +187,23 @@ def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Dist
 def _fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
     """The raw outputs, the same for every row, that make the training targets most probable.
 
-    None for normals, points and censored targets. They are what a report compares a model with: a prediction of the same
-    family that knows no inputs.
+    None for points, and for normals unless targets are censored. They are what a report compares a model with: a
+    prediction of the same family that knows no inputs.
     """
     raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
     same = marginal(ensemble.head(raw[None].detach()))
-    if isinstance(same, (torch.distributions.Normal, Delta)) or y.dtype.names is not None:
+    if isinstance(same, Delta) or (isinstance(same, torch.distributions.Normal) and not is_structured(y)):
         return None
     rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
-    targets = torch.from_numpy(y[rows].astype(np.float64))
+    targets = torch.from_numpy((times_and_events("y", y) if is_structured(y) else y.astype(np.float64))[rows])
     weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
     optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
-        value = -(log_density(_in_units(ensemble, raw), targets) * weights).sum() / weights.sum()
+        constant = _in_units(ensemble, raw)
+        scores = censored()(constant, targets) if is_structured(y) else -log_density(constant, targets)
+        value = (scores * weights).sum() / weights.sum()
         value.backward()
         return value
 

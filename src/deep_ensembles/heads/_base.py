@@ -1,8 +1,9 @@
 """What a head promises, and what is known of the targets of a head that does not say."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from torch.distributions.constraints import Constraint
 from torch.nn import functional as F
 
-from deep_ensembles.distributions import Scaling, is_whole, marginal, scaling_of
+from deep_ensembles._checks import require
+from deep_ensembles.distributions import Scaling, is_whole, marginal, parameters, scaling_of
 
 HeadFunction = Callable[[Tensor], Distribution]
 Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
@@ -79,6 +81,11 @@ class Counts(Numbers):
     scaling: ClassVar[Scaling] = "none"
     support: ClassVar[Constraint] = constraints.nonnegative_integer
 
+    def starting_at(self, mean: float) -> Any:
+        """The same with an offset for this mean count, to the nearest whole logarithm, unless it has one already."""
+        known = getattr(self, "offset", 0.0)
+        return self if known is not None else replace(self, offset=float(round(math.log(max(mean, 1.0)))))  # type: ignore[type-var]
+
 
 class Classes(Counts):
     """What heads for classes need."""
@@ -99,13 +106,23 @@ class TargetNeeds:
     @classmethod
     def of(cls, head: Any, distribution: Distribution) -> "TargetNeeds":
         """Of a head that gave this distribution; the scaling is None where nobody knows it."""
+        parameters(distribution)  # can be taken apart by rows, or says why not
         kind = getattr(head, "kind", None) or _kind_of(distribution)
-        return cls(
+        usual: PointPrediction = "mode" if kind in ("classes", "labels") else "mean"
+        needs = cls(
             kind=kind,
             scaling=getattr(head, "scaling", None) or scaling_of(distribution),
             support=getattr(head, "support", None) or _support_of(distribution),
-            point=getattr(head, "point", None) or ("mode" if kind in ("classes", "labels") else "mean"),
+            point=getattr(head, "point", None) or usual,
         )
+        points = (usual, "median") if kind != "labels" else (usual,)
+        for name, known in (("kind", get_args(Kind)), ("scaling", (*get_args(Scaling), None)), ("point", points)):
+            value = getattr(needs, name)
+            require(value in known, f"head.{name}", f"one of {', '.join(map(repr, known))}", value)
+        bounded = _support_of(distribution) is not constraints.real and kind == "numbers"
+        require(not (bounded and needs.scaling == "location-scale"), "head.scaling", 'one of "scale" or "none" where values '
+                "have a bound", needs.scaling)  # fmt: skip
+        return needs
 
 
 def _kind_of(distribution: Distribution) -> Kind:

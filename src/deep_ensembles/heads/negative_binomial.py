@@ -12,9 +12,10 @@ from deep_ensembles.heads._base import LOG_LIMIT, Counts, for_targets, positive,
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-    r"""Counts with mean $\mu = e^{r_1}$ and variance $\mu + \mu^2/n$, $n = \mathrm{softplus}(r_2) + \text{floor}$.
+    r"""Counts with mean $\mu = e^{r_1 + \text{offset}}$, variance $\mu + \mu^2/n$, $n = \mathrm{softplus}(r_2) + \text{floor}$.
 
     Arguments:
+        offset: set by `fit` to about the logarithm of the mean count, where a network starts; 0 if None.
         min_size: the floor under n; n is at most 1e6, where the counts are Poisson's.
 
     Shape:
@@ -26,6 +27,7 @@ class NegativeBinomial(Counts):
         tensor([2.])
     """
 
+    offset: float | None = None
     min_size: float = 1e-2
 
     def __post_init__(self) -> None:
@@ -37,5 +39,5 @@ class NegativeBinomial(Counts):
     def __call__(self, raw: Tensor) -> Distribution:
         log_mean, form = split_raw(self, raw, 2)
         size = positive(form, self.min_size, 1e6)
-        log_odds = log_mean.clamp(*LOG_LIMIT) - size.log()
+        log_odds = (log_mean + (self.offset or 0.0)).clamp(*LOG_LIMIT) - size.log()
         return for_targets(lambda n, logits, validate_args: Family(n, logits=logits, validate_args=False), size, log_odds)

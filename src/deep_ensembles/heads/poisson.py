@@ -11,7 +11,10 @@ from deep_ensembles.heads._base import LOG_LIMIT, Counts, for_targets, split_raw
 
 @dataclass(frozen=True)
 class Poisson(Counts):
-    r"""Counts with rate $\lambda = e^r$, which is their mean and their variance.
+    r"""Counts with rate $\lambda = e^{r + \text{offset}}$, which is their mean and their variance.
+
+    Arguments:
+        offset: set by `fit` to about the logarithm of the mean count, where a network starts; 0 if None.
 
     Shape:
         raw `[..., batch, target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
@@ -22,9 +25,11 @@ class Poisson(Counts):
         tensor([5.])
     """
 
+    offset: float | None = None
+
     def raw_size(self, n_targets: int) -> int:
         return n_targets
 
     def __call__(self, raw: Tensor) -> Distribution:
         (log_rate,) = split_raw(self, raw, 1)
-        return for_targets(Family, log_rate.clamp(*LOG_LIMIT).exp())
+        return for_targets(Family, (log_rate + (self.offset or 0.0)).clamp(*LOG_LIMIT).exp())

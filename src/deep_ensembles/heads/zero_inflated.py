@@ -1,6 +1,6 @@
 """Counts with more zeros than their family has."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 from torch.distributions import Distribution, Independent
@@ -32,6 +32,10 @@ class ZeroInflated(Counts):
 
     def __post_init__(self) -> None:
         require(getattr(self.of, "kind", None) == "counts", "of", "a head of counts such as `Poisson()`", self.of)
+
+    def starting_at(self, mean: float) -> "ZeroInflated":
+        """The same with the offset of the other head."""
+        return replace(self, of=self.of.starting_at(mean))
 
     def raw_size(self, n_targets: int) -> int:
         return n_targets + self.of.raw_size(n_targets)

@@ -1,5 +1,6 @@
 """Times that are only known to exceed a value: whether their order, likelihood and probabilities are right."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -158,15 +159,20 @@ def _brier_scores(distribution: Distribution, time: Any, event: Any, at: list[fl
     for moment in at:
         check_number("at", moment)
         require(moment < times.max(), "at", f"below the last time, {times.max():g}", moment)
+    scores = []
+    for moment, weights in zip(at, brier_weights(times, events, at), strict=True):
+        above = survival(distribution, torch.full(distribution.batch_shape, float(moment), dtype=torch.float64))
+        scores.append(np.mean((above - (times > moment)) ** 2 * weights))
+    return np.array(scores)
+
+
+def brier_weights(times: Vector, events: NDArray[np.bool_], at: Sequence[float]) -> Iterator[Vector]:
+    """The weights of cases that make up for censoring, at one time after another; 0 for cases censored before."""
     distinct, free = kaplan_meier(times, events, of_censoring=True)
     free = np.concatenate([[1.0], free])
     weights = events / free[np.searchsorted(distinct, times)]  # of being watched until just before
-    scores = []
     for moment in at:
-        above = survival(distribution, torch.full(distribution.batch_shape, float(moment), dtype=torch.float64))
-        over = (times > moment) / free[np.searchsorted(distinct, moment, side="right")]
-        scores.append(np.mean(np.where(times <= moment, above**2 * weights, (1 - above) ** 2 * over)))
-    return np.array(scores)
+        yield np.where(times <= moment, weights, 1 / free[np.searchsorted(distinct, moment, side="right")])
 
 
 def survival(distribution: Distribution, time: Tensor) -> Vector:

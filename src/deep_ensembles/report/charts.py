@@ -132,7 +132,7 @@ class Figure(NamedTuple):
     description: str = ""
 
 
-_SOURCES: dict[str, tuple[str, Role]] = {
+SOURCES: dict[str, tuple[str, Role]] = {
     "ensemble": ("ensemble", "ours"),
     "single": ("one member", "other"),
     "constant": ("constant", "third"),
@@ -152,24 +152,25 @@ def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
     else:
         charts = {"calibration": _calibration, "levels": _levels, "width": _width, "rows": _rows}
     charts |= {"error": _error, "risk": _risk}
-    charts |= {"parts": _parts} if evaluation.n_members > 1 and "aleatoric" in evaluation.curves["rows"] else {}
+    charts |= {"parts": parts} if evaluation.n_members > 1 and "aleatoric" in evaluation.curves["rows"] else {}
     return {name: chart(evaluation) for name, chart in charts.items()}
 
 
-def _ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line:
+def ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line:
+    """The dashed line of what a good one would be, or of what to compare with."""
     return Line(x, y, label, "muted", dashed=True)
 
 
 def _calibration(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["calibration"]
-    sources = [name for name in _SOURCES if name in curve]
-    lines = [Line(curve["level"], curve[name], *_SOURCES[name], markers=name == "ensemble") for name in sources]
+    sources = [name for name in SOURCES if name in curve]
+    lines = [Line(curve["level"], curve[name], *SOURCES[name], markers=name == "ensemble") for name in sources]
     reading = (
         "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve "
         "lies on the dashed line; below it intervals are too narrow, above it too wide."
     )
     reading += _COUNT_LEVELS if "interval" in evaluation.notes else ""
-    title, layers = "Do the intervals hold what they promise?", [_ideal([0, 1], [0, 1]), *lines]
+    title, layers = "Do the intervals hold what they promise?", [ideal([0, 1], [0, 1]), *lines]
     return Panel(layers, title, "wanted share of rows inside", "observed share", (0, 1), (0, 1), reading=reading)
 
 
@@ -177,7 +178,7 @@ def _levels(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["levels"]
     even = 1 / len(curve["share"])
     top = max(1.2 * even, 1.08 * max(curve["share"]))
-    layers: list[Layer] = [Columns(curve["edge"], curve["share"], "rows"), _ideal([0, 1], [even, even])]
+    layers: list[Layer] = [Columns(curve["edge"], curve["share"], "rows"), ideal([0, 1], [even, even])]
     reading = (
         "Each row's target as a level of its own predicted distribution (the PIT). A good histogram is flat; a hill means "
         "predictions are too wide, a valley too narrow, a slope that they lean to one side."
@@ -189,8 +190,8 @@ def _levels(evaluation: Evaluation) -> Panel:
 
 def _width(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["width"]
-    sources = [name for name in _SOURCES if f"{name} width" in curve]
-    lines = [Line(curve[f"{name} width"], curve[f"{name} coverage"], *_SOURCES[name], markers=True) for name in sources]
+    sources = [name for name in SOURCES if f"{name} width" in curve]
+    lines = [Line(curve[f"{name} width"], curve[f"{name} coverage"], *SOURCES[name], markers=True) for name in sources]
     reading = (
         f"Intervals at {', '.join(map(level, curve['level']))}: how wide they are on average, and how many rows they hold. "
         "The better model reaches the same share with narrower intervals: its curve lies further up and to the left."
@@ -201,19 +202,18 @@ def _width(evaluation: Evaluation) -> Panel:
 
 
 def _rows(evaluation: Evaluation) -> Panel:
-    coverage, curve = level(evaluation.coverage or 0.0), _arrays(evaluation.curves["rows"])
+    coverage, curve = level(evaluation.coverage or 0.0), arrays(evaluation.curves["rows"])
     point = "median" if "median" in curve else "mean"
     missed = (curve["actual"] < curve["low"]) | (curve["actual"] > curve["high"])
     both = np.concatenate([curve["actual"], curve[point]])
     ends = [float(both.min()), float(both.max())]
-    layers: list[Layer] = [_ideal(ends, ends, "actual = predicted")]
+    layers: list[Layer] = [ideal(ends, ends, "actual = predicted")]
     groups: dict[Role, tuple[str, np.ndarray]] = {"ours": ("interval holds", ~missed), "other": ("does not", missed)}
     for role, (label, group) in groups.items():
         if group.any():
             actual, guess, low, high = (curve[name][group] for name in ("actual", point, "low", "high"))
             layers += [Ranges(actual, low, high, "", role), Points(actual, guess, label, role, marker=".")]
-    is_sample, n_rows = len(missed) < evaluation.n_rows, count(evaluation.n_rows)
-    which = f"{len(missed)} rows drawn at random from {n_rows}" if is_sample else "All rows"
+    which = shown_rows(evaluation)
     reading = (
         f"{which}: dots are predicted {point}s, bars the {coverage} intervals. Good dots lie along the dashed line, and "
         "nearly all bars cross it."
@@ -222,6 +222,12 @@ def _rows(evaluation: Evaluation) -> Panel:
     reading += " Both axes are logarithmic." if is_skewed else ""
     title, y_label = "How close are single predictions?", f"predicted, with {coverage} interval"
     return Panel(layers, title, "actual", y_label, reading=reading, logarithmic=is_skewed)
+
+
+def shown_rows(evaluation: Evaluation) -> str:
+    """Which rows a chart of single ones shows."""
+    n_shown, n_rows = len(evaluation.curves["rows"]["row"]), evaluation.n_rows
+    return f"{n_shown} rows drawn at random from {count(n_rows)}" if n_shown < n_rows else "All rows"
 
 
 def _ratio(values: np.ndarray) -> float:
@@ -246,7 +252,7 @@ def _error(evaluation: Evaluation) -> Panel:
         title, labels = "Are errors larger where it is unsure?", (f"mean {measure}", "mean absolute error")
         return Panel([points], title, *labels, None, (0, 1.08 * (max(curve["error"]) or 1.0)), reading=reading)
     most = max(*curve["spread"], *curve["error"]) or 1.0
-    layers = [_ideal([0, most], [0, most]), points]
+    layers = [ideal([0, most], [0, most]), points]
     limits = (0, 1.04 * most)
     reading = (
         f"{groups}: what error was predicted, and what happened. Good points rise along the dashed line; above it the model "
@@ -261,7 +267,7 @@ def _risk(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["risk"]
     overall, top = curve["risk"][-1], max(curve["risk"]) or 1.0
     layers = [
-        _ideal([0, 1], [overall, overall], "no order"),
+        ideal([0, 1], [overall, overall], "no order"),
         Line(curve["share"], curve["best"], "perfect order", "third"),
         Line(curve["share"], curve["risk"], "ensemble's order"),
     ]
@@ -273,8 +279,9 @@ def _risk(evaluation: Evaluation) -> Panel:
     return Panel(layers, title, x_label, loss, (0, 1), (0, 1.08 * top), reading=reading)
 
 
-def _parts(evaluation: Evaluation) -> Panel:
-    curve = _arrays(evaluation.curves["rows"])
+def parts(evaluation: Evaluation) -> Panel:
+    """The chart of noise and disagreement."""
+    curve = arrays(evaluation.curves["rows"])
     x, y = curve["aleatoric"], curve["epistemic"]
     right, top = float(x.max()) or 1.0, float(y.max()) or 1.0
     ends = [0, min(right, top)]
@@ -284,7 +291,7 @@ def _parts(evaluation: Evaluation) -> Panel:
         points += [Points(x[~good], y[~good], "wrong", "other", marker="x")]
     else:
         measure, points = "standard deviation", [Points(x, y, "row", "ours", marker=".")]
-    layers: list[Layer] = [_ideal(ends, ends, "equal parts"), *points]
+    layers: list[Layer] = [ideal(ends, ends, "equal parts"), *points]
     reading = (
         "To the right: what members agree is noise (aleatoric), which more data will not remove. Upwards: what they "
         "disagree about (epistemic), which more data like these rows would. Rows high up are unlike the training data."
@@ -294,7 +301,7 @@ def _parts(evaluation: Evaluation) -> Panel:
 
 
 def _reliability(evaluation: Evaluation) -> Panel:
-    layers = [_ideal([0, 1], [0, 1]), *_accuracy_lines(evaluation, "reliability", "confidence", markers=True)]
+    layers = [ideal([0, 1], [0, 1]), *_accuracy_lines(evaluation, "reliability", "confidence", markers=True)]
     reading = (
         f"Rows in {N_BINS} equally wide bins of confidence, the probability of the predicted class. Good points lie on the "
         "dashed line; below it the model is overconfident. Bins of few rows scatter."
@@ -314,7 +321,7 @@ def _confidence(evaluation: Evaluation) -> Panel:
 
 def _accuracy(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["accuracy"]
-    kept = _ideal(curve["threshold"], curve["kept"], "share kept")
+    kept = ideal(curve["threshold"], curve["kept"], "share kept")
     layers = [*_accuracy_lines(evaluation, "accuracy", "threshold"), kept]
     reading = (
         "Accuracy of the rows whose confidence is at least the threshold, and how many those are (dashed). A good curve "
@@ -343,8 +350,9 @@ def _accuracy_lines(evaluation: Evaluation, name: str, x: str, markers: bool = F
     """The accuracy of one member alone, where it is known, and above it the ensemble's."""
     curves = {"single": evaluation.curves.get(f"single {name}"), "ensemble": evaluation.curves[name]}
     known = {source: curve for source, curve in curves.items() if curve is not None}
-    return [Line(curve[x], curve["accuracy"], *_SOURCES[source], markers=markers) for source, curve in known.items()]
+    return [Line(curve[x], curve["accuracy"], *SOURCES[source], markers=markers) for source, curve in known.items()]
 
 
-def _arrays(curve: Any) -> dict[str, np.ndarray]:
+def arrays(curve: Any) -> dict[str, np.ndarray]:
+    """A curve's columns as arrays, with NaN where there is no number."""
     return {name: np.array(values, dtype=np.float64) for name, values in curve.items()}

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles._tensors import checked_target, has_classes, refuse
-from deep_ensembles.distributions import Ordered, family, indexed, is_whole, rebuilt, scaling_of
+from deep_ensembles._tensors import checked_target, has_classes, is_structured, refuse, times_and_events
+from deep_ensembles.distributions import Delta, Ordered, family, indexed, is_whole, rebuilt, scaling_of
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report.classes import class_details, class_fields, class_values
@@ -20,6 +20,7 @@ from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.numbers import number_details, number_fields, number_values
 from deep_ensembles.report.rows import Columns, Rows, Sources, Subject
 from deep_ensembles.report.several import several_fields, several_values
+from deep_ensembles.report.times import brier_moments, time_fields, time_values
 from deep_ensembles.report.words import lead_verdict
 
 _BATCH_ROWS = 16384
@@ -30,11 +31,12 @@ class Batch(NamedTuple):
 
     Arguments:
         prediction: of one number, count or class per row, or of several targets or labels, with `which`.
-        target: what happened.
+        target: what happened; censored times as scikit-survival gives them, an array of a flag (event) and a number (time).
         single: what one member alone predicts.
         point: which point prediction is scored, "mean", "median" or "mode", as the head says; by default the mean of numbers
             where there is one, the median of classes with an order, the mode of others.
         which: the number of the target or label to look at, where there are several.
+        moments: of censored times, when Brier scores are taken; by default as the events of the first batch suggest.
     """
 
     prediction: Prediction
@@ -42,6 +44,7 @@ class Batch(NamedTuple):
     single: Prediction | None = None
     point: str | None = None
     which: int | None = None
+    moments: tuple[float, ...] = ()
 
 
 def evaluate(
@@ -84,9 +87,9 @@ def evaluate(
     if n_classes:
         task = class_fields(sources, subject, names, columns)
     else:
-        task = number_fields(sources, subject, coverage, columns)
+        task = (time_fields if subject.kind == "times" else number_fields)(sources, subject, coverage, columns)
     task |= several_fields(sources, subject, task)
-    about = {str(name): str(value) for name, value in (about or {}).items()}
+    about = {str(name): str(value) for name, value in (about or {}).items()} | task.pop("about", {})
     n_rows = len(sources.ensemble["actual"])
     evaluation = Evaluation(n_rows=n_rows, n_members=subject.n_members, about=about, unseen=unseen, **task)
     return _compared_with_constant(evaluation)
@@ -108,10 +111,14 @@ def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tu
     parts: list[Sources] = []
     subject = Subject("numbers", "mean", 0)
     for whole in _small_batches(batches):
-        prediction, target, single, point, which = _one_target(whole)
+        prediction, target, single, point, which, moments = _one_target(whole)
         subject = _subject(prediction, point, constant)
-        shown: Any = class_details if subject.n_classes else number_details
-        details = _vectors(shown(prediction, target))
+        if target.dim() > 1:
+            subject = subject._replace(kind="times", point="median", moments=moments)
+            details = _vectors({**number_details(prediction, target[:, 0]), "event": target[:, 1]})
+        else:
+            shown: Any = class_details if subject.n_classes else number_details
+            details = _vectors(shown(prediction, target))
         repeated = None if constant is None else _repeated(constant, prediction)
         ensemble, member, same = (_values(source, target, coverage, subject) for source in (prediction, single, repeated))
         if repeated is not None and not subject.n_classes and not _is_match(repeated, prediction):
@@ -140,12 +147,19 @@ def _subject(prediction: Any, point: str | None, constant: Distribution | None) 
         median = point == "median" if point is not None else isinstance(mixture.components, Ordered)
         point = "median" if median and isinstance(mixture.components, Ordered) else "mode"
         return Subject("classes", point, mixture.n_members, mixture.probs.shape[-1])
-    has_mean = not bool(mixture.components.mean.isnan().any())
+    has_mean = _has_mean(mixture)
     point = point if point == "median" or (point == "mean" and has_mean) else "mean" if has_mean else "median"
     least = getattr(mixture.support, "lower_bound", -1.0)
     positive = bool((torch.as_tensor(least) >= 0).all()) and mixture.kind != "counts"
     name = "" if constant is None else family(constant)
     return Subject(mixture.kind, point, mixture.n_members, 0, positive, name)
+
+
+def _has_mean(mixture: Mixture) -> bool:
+    try:
+        return bool(mixture.mean.isfinite().all())
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_match(constant: Mixture, prediction: Prediction) -> bool:
@@ -161,6 +175,8 @@ def _values(prediction: Any, target: Tensor, coverage: float, subject: Subject) 
         return {}
     if subject.n_classes:
         return _vectors(class_values(prediction, target, subject.point))
+    if subject.kind == "times":
+        return _vectors(time_values(prediction, target, coverage, subject))
     return _vectors(number_values(prediction, target, coverage, subject.point))
 
 
@@ -180,6 +196,7 @@ def _joined(parts: tuple[Rows, ...]) -> Rows:
 def _small_batches(batches: Any) -> Iterator[Batch]:
     """Batches of bounded size, on the CPU in double precision."""
     several = [batches] if isinstance(batches, tuple) and isinstance(batches[0], Distribution) else batches
+    moments: tuple[float, ...] = ()
     for batch in (Batch(*batch) for batch in several):
         prediction, single = batch.prediction, batch.single
         shape, event = tuple(prediction.batch_shape + prediction.event_shape), len(prediction.event_shape)
@@ -187,12 +204,26 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
         fits = len(prediction.batch_shape) == 1 and (not event or batch.which is not None)
         require(fits, "prediction", "of one number or class per row", f"shape {shape}", cure)
         mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
-        checked = checked_target(mixture, batch.target).detach().cpu() if shape[0] else batch.target
+        if is_structured(batch.target) and shape[0]:
+            checked = _checked_times(mixture, batch.target)
+            moments = moments or batch.moments or brier_moments(checked.numpy())
+        else:
+            checked = checked_target(mixture, batch.target).detach().cpu() if shape[0] else batch.target
         for start in range(0, shape[0], _BATCH_ROWS):
             rows = slice(start, start + _BATCH_ROWS)
             actual = checked[rows] if mixture.is_discrete else checked[rows].double()
             member = None if single is None else _in_double(single[rows])
-            yield batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member)
+            small = batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member)
+            yield small._replace(moments=moments)
+
+
+def _checked_times(mixture: Mixture, target: Any) -> Tensor:
+    """Times and whether they were events', `[row, 2]`, for predictions that have a density."""
+    is_density = mixture.kind == "numbers" and not isinstance(mixture.components, Delta)
+    require(is_density, "prediction", "of a number with a density, for censored times", family(mixture.components))
+    pairs = torch.from_numpy(times_and_events("target", target, needs_event=False))
+    checked_target(mixture, pairs[:, 0])
+    return pairs
 
 
 def _in_double(prediction: Prediction) -> Prediction:
@@ -240,10 +271,10 @@ def beside_targets(
         >>> [batch.target for batch in beside_targets([rows[:3], rows[3:]], [5, 6, 7, 8])]
         [[5, 6, 7], [8]]
     """
-    start = 0
+    start, moments = 0, brier_moments(times_and_events("targets", targets)) if is_structured(targets) else ()
     for prediction, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
         stop = start + prediction.batch_shape[0]
-        batch = Batch(prediction, targets[start:stop], single, point, which)
+        batch = Batch(prediction, targets[start:stop], single, point, which, moments)
         # Where only the target to look at is given, nothing is known of the others.
         yield (
             batch

@@ -136,14 +136,14 @@ class Evaluation:
     """How good predictions were, as plain data.
 
     Arguments:
-        task: whether numbers or classes were predicted.
+        task: whether numbers, classes or times, some of them censored, were predicted.
         n_rows, n_members: how many.
         coverage: the share of rows that intervals should hold; None for classes, which have no intervals.
         about: facts about model and data, by name.
         labels: the names of the classes; empty for numbers.
         scores: one number each for all rows.
         curves: by name, columns of numbers.
-        thresholds: what to trust for a wanted accuracy or error, from the easiest to the hardest.
+        thresholds: what to trust for a wanted accuracy or error, from the easiest to the hardest; empty for censored times.
         uncertain, wrong: rows worth a look.
         unseen: columns with values that training did not see; None where that is not known.
         verdicts: by curve, a sentence computed from its numbers.
@@ -151,7 +151,7 @@ class Evaluation:
         notes: by place on the page, what is special to this kind of prediction.
     """
 
-    task: Literal["numbers", "classes"]
+    task: Literal["numbers", "classes", "times"]
     n_rows: int
     n_members: int
     coverage: float | None

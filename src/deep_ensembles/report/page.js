@@ -1,7 +1,8 @@
 "use strict";
 (() => {
-  const stops = JSON.parse(document.getElementById("stops").textContent);
   const slider = document.getElementById("wanted");
+  if (!slider) return;
+  const stops = JSON.parse(document.getElementById("stops").textContent);
   const drawn = document.querySelector("#kept svg");
   const places = drawn.querySelector("polyline").points;
   const mark = drawn.querySelector("circle.other");

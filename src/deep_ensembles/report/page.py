@@ -18,6 +18,7 @@ from deep_ensembles.report.charts import Layer, Line, Panel, Points, evaluation_
 from deep_ensembles.report.classes import MATRIX_CLASSES
 from deep_ensembles.report.evaluation import Evaluation, Example, Threshold, Unseen
 from deep_ensembles.report.svg import draw
+from deep_ensembles.report.time_charts import time_charts
 from deep_ensembles.report.words import count, gain_verdict, level, number, percent, threshold_text
 
 _NOTEBOOK_HEIGHT = 900
@@ -27,6 +28,11 @@ _CLASSES_SHOWN = 30
 # Heads of columns that are not named like the values in them, and digits of those that are shares.
 _HEADS = {"aleatoric": "Noise", "epistemic": "Disagreement", "truth": "Given to the truth"}
 _SHARE_DIGITS = {"confidence": 1, "truth": 2}
+_WORST = {
+    "classes": "The wrong predictions that gave the true class least",
+    "numbers": "The largest errors",
+    "times": "The rows that surprise most: events in the outer ends of their predictions, and rows that outlast theirs",
+}
 # The slider starts where about this share of rows is kept.
 _START_SHARE = 0.8
 
@@ -94,8 +100,8 @@ def render(evaluation: Evaluation, title: str) -> str:
         evaluation=evaluation,
         count=count,
         headline=_headline(evaluation),
-        trust=_trust(evaluation),
-        charts=evaluation_charts(evaluation),
+        trust=_trust(evaluation) if evaluation.thresholds else None,
+        charts=(time_charts if evaluation.task == "times" else evaluation_charts)(evaluation),
         draw=draw,
         classes=_class_listings(evaluation) if evaluation.task == "classes" else [],
         examples=_example_listings(evaluation),
@@ -108,7 +114,7 @@ def _hash(text: str) -> str:
 
 
 def _headline(evaluation: Evaluation) -> list[str]:
-    names = ["constant", "calibration", "reliability", "accuracy", "error"]
+    names = ["constant", "calibration", "brier", "reliability", "accuracy", "error"]
     names += ["parts"] if evaluation.n_members > 1 else []
     verdicts = [evaluation.verdicts[name] for name in names if name in evaluation.verdicts]
     for score in evaluation.scores:
@@ -162,10 +168,8 @@ def _kept_chart(lines: Sequence[Threshold], start: int, label: str) -> str:
 
 def _example_listings(evaluation: Evaluation) -> list[Listing]:
     """The rows worth a look."""
-    is_classes = evaluation.task == "classes"
-    worst = "The wrong predictions that gave the true class least" if is_classes else "The largest errors"
     listings = []
-    for title, examples in (("The most uncertain rows", evaluation.uncertain), (worst, evaluation.wrong)):
+    for title, examples in (("The most uncertain rows", evaluation.uncertain), (_WORST[evaluation.task], evaluation.wrong)):
         lines = [_example_texts(example, evaluation.coverage) for example in examples]
         if lines:
             listings.append(Listing(title, list(lines[0]), [list(line.values()) for line in lines]))

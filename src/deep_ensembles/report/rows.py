@@ -31,13 +31,14 @@ class Subject(NamedTuple):
     """What is predicted, and what a point prediction is.
 
     Arguments:
-        kind: numbers, counts or classes.
+        kind: numbers, counts, classes or (censored) times.
         point: mean or median; of classes the mode or, where they have an order, the median.
         n_members: how many.
         n_classes: how many, 0 for numbers.
         positive: whether all predicted numbers are more than 0.
         constant: the family of the constant prediction.
         several: what else is predicted for each row, "targets" or "labels"; empty if nothing is.
+        moments: of censored times, when Brier scores are taken.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Subject(NamedTuple):
     positive: bool = False
     constant: str = ""
     several: str = ""
+    moments: tuple[float, ...] = ()
 
 
 class Sources(NamedTuple):

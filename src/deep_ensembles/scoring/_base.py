@@ -1,6 +1,6 @@
 """What a scoring rule promises."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,15 @@ def require_quantiles(rule: str, single: Distribution) -> None:
     if torch.is_grad_enabled() and is_whole(single) and any(each.requires_grad for each in parameters(single)):
         raise TypeError(f"`{rule}` can train with quantiles that move with the parameters alone, and those of "
                         f"{family(single)}, which are whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
+
+
+def aligned(distribution: Distribution, target: Any) -> Tensor:
+    """The target as a tensor, if it is one per prediction; broadcasting would score every pair."""
+    target = torch.as_tensor(target)
+    shape = distribution.batch_shape + distribution.event_shape
+    if target.shape != shape and (target.dim() > len(shape) or torch.broadcast_shapes(target.shape, shape) != shape):
+        raise ValueError(f"`target` must be of the prediction's shape {list(shape)}, got {list(target.shape)}")
+    return target
 
 
 def over_targets(distribution: Distribution, values: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Distribution
 from torch.nn import functional as F
 
-from deep_ensembles.scoring._base import over_targets
+from deep_ensembles.scoring._base import aligned, over_targets
 
 
 def brier(distribution: Distribution, target: Tensor) -> Tensor:
@@ -24,9 +24,9 @@ def brier(distribution: Distribution, target: Tensor) -> Tensor:
     """
     single: Any = getattr(distribution, "base_dist", distribution)
     if isinstance(single, Bernoulli) or getattr(distribution, "kind", "") == "labels":
-        return over_targets(distribution, (target - single.probs).square())
+        return over_targets(distribution, (aligned(distribution, target) - single.probs).square())
     probabilities: Tensor | None = getattr(distribution, "probs", None)
     if probabilities is None or probabilities.dim() == len(distribution.batch_shape):
         raise TypeError(f"`brier` needs a prediction over classes, got {type(distribution).__name__}")
-    happened = F.one_hot(target.long(), probabilities.shape[-1]).to(probabilities.dtype)
+    happened = F.one_hot(aligned(distribution, target).long(), probabilities.shape[-1]).to(probabilities.dtype)
     return (happened - probabilities).square().mean(-1)

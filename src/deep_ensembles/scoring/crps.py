@@ -24,7 +24,7 @@ from deep_ensembles.distributions import (
     tails,
 )  # fmt: skip
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.scoring._base import over_targets, require_numbers
+from deep_ensembles.scoring._base import aligned, over_targets, require_numbers
 
 
 def crps(distribution: Distribution, target: Tensor) -> Tensor:
@@ -42,6 +42,7 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
         >>> crps(Normal(torch.zeros(1), torch.ones(1)), torch.zeros(1))
         tensor([0.2337])
     """
+    target = aligned(distribution, target)
     components = getattr(distribution, "components", distribution)
     if isinstance(components, Ordered):
         return _of_ordered(distribution.probs, target)  # type: ignore[attr-defined]

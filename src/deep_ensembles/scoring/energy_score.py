@@ -10,7 +10,7 @@ from torch.distributions import Distribution, LowRankMultivariateNormal, Multiva
 
 from deep_ensembles.distributions import indexed, marginal, parameters, quantiles, rebuilt
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.scoring._base import require_numbers, require_quantiles
+from deep_ensembles.scoring._base import aligned, require_numbers, require_quantiles
 from deep_ensembles.scoring.crps import crps
 
 _N_POINTS = 1024
@@ -36,6 +36,7 @@ def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
     """
     if not distribution.event_shape:
         return crps(distribution, target)
+    target = aligned(distribution, target)
     require_numbers("energy_score", distribution)
     if not isinstance(distribution, Mixture):
         distance, between = _distances([distribution], target)

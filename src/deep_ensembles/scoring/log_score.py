@@ -3,6 +3,8 @@
 from torch import Tensor
 from torch.distributions import Distribution
 
+from deep_ensembles.scoring._base import aligned
+
 
 def log_score(distribution: Distribution, target: Tensor) -> Tensor:
     r"""Negative log-likelihood in nats, $-\log p(y)$; for classes the cross-entropy. Several targets: their joint one.
@@ -15,4 +17,4 @@ def log_score(distribution: Distribution, target: Tensor) -> Tensor:
         >>> log_score(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), torch.zeros(1))
         tensor([0.9189])
     """
-    return -distribution.log_prob(target)
+    return -distribution.log_prob(aligned(distribution, target))

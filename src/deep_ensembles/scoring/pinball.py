@@ -9,7 +9,7 @@ from torch.distributions import Distribution
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.distributions import Interpolated, marginal
 from deep_ensembles.mixture import mixture_of
-from deep_ensembles.scoring._base import over_targets, require_numbers, require_quantiles
+from deep_ensembles.scoring._base import aligned, over_targets, require_numbers, require_quantiles
 
 _LEVELS = tuple(i / 20 for i in range(1, 20))
 
@@ -34,7 +34,7 @@ def pinball(distribution: Distribution, target: Tensor, levels: Sequence[float] 
     """
     require_numbers("pinball", distribution)
     shares, values = _quantiles(distribution, levels)
-    above = target - values
+    above = aligned(distribution, target) - values
     losses = (shares.to(above) - 0.5) * above + above.abs() / 2  # where it is 0, the slope between both sides'
     return over_targets(distribution, losses.mean(0))
 

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.distributions import Distribution
 
-from deep_ensembles.scoring._base import over_targets, require_numbers
+from deep_ensembles.scoring._base import aligned, over_targets, require_numbers
 
 
 def squared_error(distribution: Distribution, target: Tensor) -> Tensor:
@@ -15,4 +15,4 @@ def squared_error(distribution: Distribution, target: Tensor) -> Tensor:
         tensor([9.])
     """
     require_numbers("squared_error", distribution)
-    return over_targets(distribution, (distribution.mean - target).square())
+    return over_targets(distribution, (distribution.mean - aligned(distribution, target)).square())

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -42,7 +43,9 @@ def head_named(text: str) -> Any:
         raise TableError(f"`head` must be {_FORM}, got {text!r}")
     name, _, rest = (part.strip() for part in text.partition(":"))
     if name not in heads():
-        raise TableError(f"`head` must be one of {', '.join(heads())}, got {name!r}")
+        near = get_close_matches(name.lower().replace("-", "_"), heads(), 1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise TableError(f"`head` must be one of {', '.join(heads())}, got {name!r}{meant}")
     known = {field.name: field.default for field in fields(heads()[name])}
     values = {}
     for argument, parts in _arguments(rest).items():

@@ -195,9 +195,12 @@ def support_in_words(support: Any) -> str:
 def _check_loss(raw: Tensor, targets: Tensor, criterion: Criterion) -> None:
     try:
         criterion.losses(raw, targets.expand(len(raw), *targets.shape))
+    except NotImplementedError as error:
+        raise TypeError(f"`scoring_rule` needs a method that the distribution of the head {criterion.head} lacks, such as "
+                        "`mean`, `cdf` or `sample`; give it one, or take `log_score`") from error  # fmt: skip
     except RuntimeError as error:
         raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {criterion.head} and targets of shape "
-                         f"{list(targets.shape[1:])} ({str(error).splitlines()[0]})") from error  # fmt: skip
+                         f"{list(targets.shape[1:])} ({(str(error).splitlines() or ['?'])[0]})") from error  # fmt: skip
     if criterion.uses_autograd and not _is_scored_alone(criterion, raw[:1], targets):
         raise ValueError("`scoring_rule` and `head` must treat every member by itself, got another loss for a member among "
                          "others than alone; take no mean or count over the first axis, which is members")  # fmt: skip
