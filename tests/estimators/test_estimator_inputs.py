@@ -71,7 +71,7 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"device": "toaster"}, "`device` must be \"auto\" or one that is here, got 'toaster'"),
         ({"scoring_rule": "nll"}, "`scoring_rule` must be a function or an object or None, got 'nll'"),
         ({"perturbation": "fgsm"}, "`perturbation` must be a function or an object or None, got 'fgsm'"),
-        ({"head": "normal"}, "`head` must be a function or an object or None, got 'normal'"),
+        ({"head": "normal"}, "`head` must be None or an object such as `StudentT..`, got 'normal'"),
         ({"schedule": "cosine"}, "`schedule` must be an object such as `Cosine\\(\\)`, got 'cosine'"),
         ({"optimizer": "adam"}, "`optimizer` must be an object such as `Adam\\(\\)`, got 'adam'"),
         ({"resampling": "bootstrap"}, "`resampling` must be an object such as `Bootstrap\\(\\)`, got 'bootstrap'"),

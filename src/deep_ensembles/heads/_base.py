@@ -119,7 +119,7 @@ class TargetNeeds:
         for name, known in (("kind", get_args(Kind)), ("scaling", (*get_args(Scaling), None)), ("point", points)):
             value = getattr(needs, name)
             require(value in known, f"head.{name}", f"one of {', '.join(map(repr, known))}", value)
-        bounded = _support_of(distribution) is not constraints.real and kind == "numbers"
+        bounded = kind == "numbers" and hasattr(_support_of(distribution), "lower_bound")
         require(not (bounded and needs.scaling == "location-scale"), "head.scaling", 'one of "scale" or "none" where values '
                 "have a bound", needs.scaling)  # fmt: skip
         return needs

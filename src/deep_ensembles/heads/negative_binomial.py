@@ -12,7 +12,9 @@ from deep_ensembles.heads._base import LOG_LIMIT, Counts, for_targets, positive,
 
 @dataclass(frozen=True)
 class NegativeBinomial(Counts):
-    r"""Counts with mean $\mu = e^{r_1 + \text{offset}}$, variance $\mu + \mu^2/n$, $n = \mathrm{softplus}(r_2) + \text{floor}$.
+    r"""Counts with mean $\mu = e^{r_1 + \text{offset}}$ and variance $\mu + \mu^2/n$, where n is learned too.
+
+    $n = \mathrm{softplus}(r_2) + \text{floor}$: the smaller, the more counts vary.
 
     Arguments:
         offset: set by `fit` to about the logarithm of the mean count, where a network starts; 0 if None.

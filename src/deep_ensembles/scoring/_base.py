@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution
 
+from deep_ensembles._checks import require
 from deep_ensembles.distributions import family, is_whole, parameters
 
 
@@ -33,11 +34,15 @@ def require_quantiles(rule: str, single: Distribution) -> None:
 
 
 def aligned(distribution: Distribution, target: Any) -> Tensor:
-    """The target as a tensor, if it is one per prediction; broadcasting would score every pair."""
+    """The target as a tensor, unless broadcasting would score every prediction with every target."""
     target = torch.as_tensor(target)
     shape = distribution.batch_shape + distribution.event_shape
-    if target.shape != shape and (target.dim() > len(shape) or torch.broadcast_shapes(target.shape, shape) != shape):
-        raise ValueError(f"`target` must be of the prediction's shape {list(shape)}, got {list(target.shape)}")
+    if target.shape != shape:
+        try:
+            fits = torch.broadcast_shapes(target.shape, shape) in (shape, target.shape)
+        except RuntimeError:
+            fits = False
+        require(fits, "target", f"of the prediction's shape {list(shape)}", list(target.shape))
     return target
 
 

@@ -196,8 +196,8 @@ def _check_loss(raw: Tensor, targets: Tensor, criterion: Criterion) -> None:
     try:
         criterion.losses(raw, targets.expand(len(raw), *targets.shape))
     except NotImplementedError as error:
-        raise TypeError(f"`scoring_rule` needs a method that the distribution of the head {criterion.head} lacks, such as "
-                        "`mean`, `cdf` or `sample`; give it one, or take `log_score`") from error  # fmt: skip
+        reason = str(error) or "give its distribution what it lacks, such as `mean` or `cdf`, or take `log_score`"
+        raise TypeError(f"`scoring_rule` does not fit the head {criterion.head}: {reason}") from error
     except RuntimeError as error:
         raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {criterion.head} and targets of shape "
                          f"{list(targets.shape[1:])} ({(str(error).splitlines() or ['?'])[0]})") from error  # fmt: skip
