@@ -198,7 +198,9 @@ def _check_loss(raw: Tensor, targets: Tensor, criterion: Criterion) -> None:
     except NotImplementedError as error:
         reason = str(error) or "give its distribution what it lacks, such as `mean` or `cdf`, or take `log_score`"
         raise TypeError(f"`scoring_rule` does not fit the head {criterion.head}: {reason}") from error
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, ValueError) and "the prediction's shape" not in str(error):
+            raise
         raise ValueError(f"{raw.shape[-1]} raw outputs do not fit the head {criterion.head} and targets of shape "
                          f"{list(targets.shape[1:])} ({(str(error).splitlines() or ['?'])[0]})") from error  # fmt: skip
     if criterion.uses_autograd and not _is_scored_alone(criterion, raw[:1], targets):
