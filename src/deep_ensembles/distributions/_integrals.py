@@ -94,7 +94,7 @@ def moments(distribution: Distribution) -> tuple[Tensor, Tensor]:
         def integrand(points: Tensor, smooth: bool) -> Tensor:
             return (points - about) ** power * log_density(flat, points.unsqueeze(-2)).exp()[..., 0, :]
 
-        return _by_pieces(knots, _origins(flat, knots), integrand)
+        return by_pieces(knots, _origins(flat, knots), integrand)
 
     mean = centre + moment(1, centre)
     return mean.reshape(distribution.batch_shape), moment(2, mean).reshape(distribution.batch_shape)
@@ -167,7 +167,7 @@ def _integrated(members: Distribution, integrand: Integrand, extra: Tensor | Non
     with torch.no_grad():
         levels = _LEVELS if dtype == torch.float64 else tuple(level for level in _LEVELS if level >= least)
         knots = _knots(members, extra, levels)
-    return _by_pieces(knots, _origins(members, knots), integrand)
+    return by_pieces(knots, _origins(members, knots), integrand)
 
 
 def _knots(members: Distribution, extra: Tensor | None, levels: tuple[float, ...] = _LEVELS) -> Tensor:
@@ -215,9 +215,12 @@ def _width(knots: Tensor) -> Tensor:
     return knots[min(middle + some, len(knots) - 1)] - knots[max(middle - some, 0)]
 
 
-def _by_pieces(knots: Tensor, origins: Tensor, integrand: Integrand, smooth: bool = False) -> Tensor:
+def by_pieces(
+    knots: Tensor, origins: Tensor, integrand: Integrand, smooth: bool = False, n_nodes: int | None = None
+) -> Tensor:
     """Gauss–Legendre between neighbouring knots, in the distance from the origin or in its logarithm."""
-    nodes, node_weights = (knots.new_tensor(rule).reshape(-1, 1, 1) / 2 for rule in leggauss(_NODES.get(knots.dtype, 16)))
+    rule = leggauss(n_nodes or _NODES.get(knots.dtype, 16))
+    nodes, node_weights = (knots.new_tensor(part).reshape(-1, 1, 1) / 2 for part in rule)
     share = nodes + 0.5
     start, end = knots[:-1], knots[1:]
     near, far = start - origins, end - origins
@@ -252,4 +255,4 @@ def _summed(members: Distribution, integrand: Integrand, extra: Tensor | None, l
         return total
     with torch.no_grad():
         knots = (_knots(members, extra) - 0.5).clamp_min(first + _FIRST_COUNTS - 0.5)
-    return total + torch.where(wide, _by_pieces(knots, first.expand_as(knots[1:]), integrand, smooth=True), 0.0)
+    return total + torch.where(wide, by_pieces(knots, first.expand_as(knots[1:]), integrand, smooth=True), 0.0)

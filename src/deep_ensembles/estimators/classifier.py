@@ -98,7 +98,6 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = self.head is None or getattr(self.head, "kind", "classes") == "labels"
-        tags.target_tags.multi_output = False
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

@@ -17,7 +17,7 @@ from torch.distributions import Distribution, Normal
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import family, normal_cdf, ranked_probability_score, rebuilt
+from deep_ensembles.distributions import by_pieces, family, normal_cdf, ranked_probability_score, rebuilt
 from deep_ensembles.mixture import Mixture
 
 Vector = NDArray[np.float64]
@@ -235,18 +235,15 @@ def _by_pieces(rows: Recalibrated) -> Tensor:
     centre, most = inner[len(inner) // 2], torch.finfo(inner.dtype).max ** 0.4
     far = [times for times in _MULTIPLES if times < most]
     outer = [centre + times * (end - centre) for end in (inner[0], inner[-1]) for times in far]
-    knots = torch.stack([*reversed(outer[: len(far)]), *inner, *outer[len(far) :]]) - centre
-    nodes, shares = (knots.new_tensor(rule).reshape(-1, 1) / 2 for rule in leggauss(_NODES))
-    start, end = knots[:-1].unsqueeze(1), knots[1:].unsqueeze(1)  # [piece, 1, row]
-    # Far out, points are spread evenly in the logarithm of the distance.
-    geometric = (start * end > 0) & (torch.maximum(start / end, end / start) > 1.9)
-    growth = torch.where(geometric, end / start, 1.0).log()
-    distance = torch.where(geometric, start * (growth * (nodes + 0.5)).exp(), start + (end - start) * (nodes + 0.5))
-    lengths = torch.where(geometric, distance * growth, end - start).abs() * shares
-    points, lengths = distance.flatten(0, 1), lengths.flatten(0, 1)
-    lower, upper = rows.tails(centre + points)
-    tail = torch.where(points < 0, lower, upper) * lengths
-    shift, square = (tail * points.sign()).nansum(0), 2 * (tail * points.abs()).nansum(0)
+    knots = torch.stack([*reversed(outer[: len(far)]), *inner, *outer[len(far) :]])
+
+    def tail_moments(points: Tensor, smooth: bool) -> Tensor:
+        lower, upper = rows.tails(points)
+        distance = points - centre
+        tail = torch.where(distance < 0, lower, upper).nan_to_num(0.0)
+        return torch.stack([tail * distance.sign(), 2 * tail * distance.abs()])
+
+    shift, square = by_pieces(knots, centre.expand_as(knots[1:]), tail_moments, n_nodes=_NODES)
     return torch.stack([centre + shift, square - shift.square()])
 
 
