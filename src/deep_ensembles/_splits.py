@@ -45,19 +45,23 @@ class ComplementaryFolds:
     Arguments:
         n_folds: how many folds; by default 5, or as many as there are members if those are fewer.
         groups: the group of every row; rows of a group are held out together.
+        random_state: a seed for the folds alone, so that several ensembles can have the same; by default the first member's.
     """
 
     n_folds: int | None = None
     groups: np.ndarray | None = None
+    random_state: int | None = None
 
     def __post_init__(self) -> None:
-        if self.n_folds is not None:
-            check_integer("n_folds", self.n_folds, low=2)
+        for name, low in (("n_folds", 2), ("random_state", 0)):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), low=low)
 
     def __call__(
         self, rows: np.ndarray, n_members: int, generator: np.random.Generator, strata: np.ndarray | None = None
     ) -> list[np.ndarray]:
         """The folds of some rows, each in order; with `strata`, the class of each row, the same share of each."""
+        generator = generator if self.random_state is None else np.random.default_rng(self.random_state)
         count = min(5, n_members) if self.n_folds is None else self.n_folds
         require(2 <= count <= n_members, "n_folds", f"from 2 to the number of members ({n_members})", count)
         kind, names = np.arange(len(rows)), strata
@@ -72,6 +76,14 @@ class ComplementaryFolds:
         fold_of = np.empty(n_kinds, dtype=np.int64)
         fold_of[order] = np.arange(n_kinds) % count
         return [rows[fold_of[kind] == fold] for fold in range(count)]
+
+    def halves(self, fold: np.ndarray, classes: np.ndarray | None = None) -> Split:
+        """A fold in two: every other row (of each class), or every other group."""
+        if self.groups is not None:
+            is_first = np.unique(np.asarray(self.groups)[fold], return_inverse=True)[1] % 2 == 0
+            return fold[is_first], fold[~is_first]
+        order = fold if classes is None else fold[np.argsort(classes[fold], kind="stable")]
+        return order[::2], order[1::2]
 
 
 def hold_out(

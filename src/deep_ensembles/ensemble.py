@@ -19,7 +19,7 @@ from deep_ensembles._files import ModelFileError, write_model
 from deep_ensembles._random import Purpose, RandomState, run_seeds, torch_seed
 from deep_ensembles.distributions import rebuilt, rescaled
 from deep_ensembles.heads import HeadFunction
-from deep_ensembles.members import Factory, Members, rebuild
+from deep_ensembles.members import Factory, Members, concatenated_members, rebuild
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import FitRecalibration, Prediction, Recalibration, choose
 from deep_ensembles.settings import NotSaved, describe, restore
@@ -50,7 +50,10 @@ class Ensemble:
         history: `[2, member, epoch]`: training loss and held-out score, NaN where there is none.
         recalibration: what held-out rows have put right, applied to every prediction; none by default.
         parts: what an input is made of, where networks take a dict or tuple of tensors.
-        unseen: `[k, row]`: k members that were not trained on each of the training rows; None where a row has none.
+        out_of_fold_members: `[k, row]`: k members that were not trained on each of the training rows; None where a row has
+            none.
+        out_of_fold_raw: `[k, row, raw]`: their raw outputs for it, where those are not of the weights that were kept: a row
+            that helped to choose these is predicted at the epoch that other rows chose.
     """
 
     members: Members
@@ -64,7 +67,8 @@ class Ensemble:
     history: np.ndarray | None = None
     recalibration: Recalibration | None = None
     parts: InputParts | None = None
-    unseen: np.ndarray | None = None
+    out_of_fold_members: np.ndarray | None = None
+    out_of_fold_raw: Tensor | None = None
 
     @property
     def n_members(self) -> int:
@@ -103,16 +107,23 @@ class Ensemble:
     def out_of_fold(self, inputs: Any) -> Mixture:
         """Each training row predicted by the members that were not trained on it, which is free where members hold rows out.
 
+        With early stopping, each half of a member's held-out rows is predicted as of the epoch that was best for the other
+        half, so that the choice of an epoch flatters no row.
+
         Arguments:
             inputs: the inputs that the ensemble was trained on, in the same order.
         """
-        if self.unseen is None:
+        if self.out_of_fold_members is None:
             raise ValueError("some rows were seen by every member; train with `folds=ComplementaryFolds()`")
-        mixture = self.mixture(inputs)
-        n, expected = mixture.batch_shape[0], self.unseen.shape[1]
+        n, expected = count_rows(inputs, self.parts), self.out_of_fold_members.shape[1]
         require(n == expected, "inputs", f"the {expected} training rows", f"{n} rows")
-        members, rows = torch.from_numpy(self.unseen), torch.arange(self.unseen.shape[1])
-        return Mixture(rebuilt(mixture.components, lambda parameter: parameter[members, rows]))
+        members, rows = torch.from_numpy(self.out_of_fold_members), torch.arange(expected)
+        raw = self._raw(inputs, None)
+        if self.out_of_fold_raw is not None:
+            kept = self.out_of_fold_raw.to(raw.device)
+            raw[members, rows] = torch.where(kept.isnan(), raw[members, rows], kept)
+        weights = None if self.weights is None else self.weights[members[:, 0]]
+        return Mixture(rebuilt(self._mixture(raw).components, lambda parameter: parameter[members, rows]), weights)
 
     def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
         """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
@@ -171,7 +182,40 @@ class Ensemble:
             weights=None if self.weights is None else self.weights[chosen],
             history=None if self.history is None else self.history[:, chosen],
             recalibration=None,
-            unseen=None,
+            out_of_fold_members=None,
+            out_of_fold_raw=None,
+        )
+
+    @classmethod
+    def joined(cls, ensembles: Sequence[Ensemble], shares: Sequence[float]) -> Ensemble:
+        """Ensembles of the same architecture, head and rows as one; without recalibration.
+
+        Arguments:
+            shares: the weight of each of them, given to its members in equal parts.
+        """
+        first = ensembles[0]
+        same = all(repr(other.members.modules[0]) == repr(first.members.modules[0]) for other in ensembles)
+        require(
+            same and all(other.head == first.head for other in ensembles), "ensembles", "of one architecture and head", ""
+        )
+        counts = [ensemble.n_members for ensemble in ensembles]
+        weights = [share / count for share, count in zip(shares, counts, strict=True) for _ in range(count)]
+        starts = np.cumsum([0, *counts[:-1]])
+        numbers = [None if e.out_of_fold_members is None else e.out_of_fold_members + start
+                   for e, start in zip(ensembles, starts, strict=True)]  # fmt: skip
+        raws = [ensemble.out_of_fold_raw for ensemble in ensembles]
+        histories = [ensemble.history for ensemble in ensembles]
+        return dataclasses.replace(
+            first,
+            members=concatenated_members([ensemble.members for ensemble in ensembles]),
+            standardization=Standardization.concatenated([ensemble.standardization for ensemble in ensembles]),
+            network=[ensemble.network for ensemble in ensembles],
+            seeds=tuple(seed for ensemble in ensembles for seed in ensemble.seeds),
+            weights=torch.tensor(weights, dtype=torch.float64) / sum(weights),
+            history=None if any(part is None for part in histories) else np.concatenate(histories, axis=1),
+            recalibration=None,
+            out_of_fold_members=None if any(part is None for part in numbers) else np.concatenate(numbers),
+            out_of_fold_raw=None if any(part is None for part in raws) else torch.cat(raws),
         )
 
     def to(self, device: str | torch.device) -> Ensemble:
@@ -232,6 +276,7 @@ class Ensemble:
         """The ensemble that `config` and `tensors` describe, if they agree."""
         require(len(repr(config["network"])) < _LONGEST_NETWORK, "network", "described in fewer words", "…")
         build = restore(config["network"]) if network is None else network
+        build = build[0] if isinstance(build, list) and build else build
         if not callable(build) or isinstance(build, NotSaved):
             raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
         _check_same_head(config["head"], head)

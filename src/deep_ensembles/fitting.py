@@ -182,6 +182,7 @@ class _Task:
         if self.algorithm.criterion.is_censored:
             standardization = standardization.of_first_target()
         inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
+        unseen = self._unseen([runs[m].rows for m in members])
         return Ensemble(
             members=chosen,
             head=self.algorithm.criterion.head,
@@ -192,17 +193,32 @@ class _Task:
             seeds=tuple(runs[m].seed for m in members),
             history=trained.history[:, list(members)],
             parts=self.rows.parts,
-            unseen=_unseen([runs[m].rows for m in members], len(self.rows)) if self.recipe.folds is not None else None,
+            out_of_fold_members=unseen,
+            out_of_fold_raw=None if unseen is None else self._held_out_raw(trained, members, runs, unseen),
         )
 
+    def _unseen(self, trained_on: Sequence[np.ndarray]) -> np.ndarray | None:
+        """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
+        if self.recipe.folds is None:
+            return None
+        unseen = np.ones((len(trained_on), len(self.rows)), dtype=bool)
+        for member, rows in enumerate(trained_on):
+            unseen[member, rows] = False
+        least = int(unseen.sum(0).min())
+        return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
 
-def _unseen(trained_on: Sequence[np.ndarray], n_rows: int) -> np.ndarray | None:
-    """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
-    unseen = np.ones((len(trained_on), n_rows), dtype=bool)
-    for member, rows in enumerate(trained_on):
-        unseen[member, rows] = False
-    least = int(unseen.sum(0).min())
-    return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
+    def _held_out_raw(
+        self, trained: Trained, members: Sequence[int], runs: Sequence[Run], unseen: np.ndarray
+    ) -> Tensor | None:
+        """`[k, row, raw]`: what those members said of the rows that they were stopped on, where each half of these was
+        predicted at the epoch that was best for the other; None where members were not stopped, NaN for unused rows."""
+        if any(m not in trained.held_out for m in members):
+            return None
+        example = trained.held_out[members[0]]
+        raw = example.new_full((len(members), len(self.rows), *example.shape[1:]), torch.nan)
+        for number, m in enumerate(members):
+            raw[number, runs[m].validation] = trained.held_out[m]
+        return raw[torch.from_numpy(unseen), torch.arange(len(self.rows))]
 
 
 def _recipe(settings: dict[str, Any]) -> Recipe:

@@ -26,6 +26,7 @@ def mse_ensemble(n_members: int = 5, **settings: Any) -> DeepEnsembleRegressor:
         >>> mse_ensemble(10).n_members
         10
     """
+    settings = {"preset": "paper", **settings}
     return DeepEnsembleRegressor(n_members, head=Point(), scoring_rule=squared_error, **settings)
 
 
@@ -37,6 +38,6 @@ def single_network(**settings: Any) -> DeepEnsembleRegressor:
 
     Example:
         >>> single_network(max_epochs=40)
-        DeepEnsembleRegressor(max_epochs=40, n_members=1)
+        DeepEnsembleRegressor(max_epochs=40, n_members=1, preset='paper')
     """
-    return DeepEnsembleRegressor(n_members=1, **settings)
+    return DeepEnsembleRegressor(n_members=1, **{"preset": "paper", **settings})

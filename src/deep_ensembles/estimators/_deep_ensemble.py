@@ -1,6 +1,5 @@
 """What both estimators share."""
 
-import dataclasses
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 from typing_extensions import Self
 
@@ -21,16 +20,15 @@ from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles._tensors import is_structured
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
-from deep_ensembles.networks import mlp
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
+from deep_ensembles.recipes import Auto, Task, fit_recipe, is_auto
 from deep_ensembles.report import Report, beside_targets, evaluate, unseen_values
 from deep_ensembles.scoring import ScoringRule
 from deep_ensembles.settings import describe, restore
-from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Recipe, Schedule
+from deep_ensembles.training import Checkpoint, Optimizer, Recipe, RobustScaling, Schedule
 
 NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 
@@ -40,48 +38,47 @@ FLOATS = (np.float64, np.float32)
 class DeepEnsemble(BaseEstimator):
     """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
 
-    n_members: int
-    hidden_sizes: Sequence[int]
-    activation: str | Callable[[], nn.Module]
-    batch_norm: bool
-    dropout: float
-    network: NetworkFactory | None
-    head: HeadFunction | None
-    batch_size: int
-    folds: ComplementaryFolds | None
-    recalibration: FitRecalibration | None
+    preset: str | None
+    effort: str
+    head: HeadFunction | Auto | None
+    random_state: RandomState
+    chosen_: dict[str, Any]
     ensemble_: Ensemble
     n_features_in_: int
     feature_range_: np.ndarray
 
     def __init__(
         self,
-        n_members: int = 5,
+        n_members: int | Auto = "auto",
         *,
-        hidden_sizes: Sequence[int] = (50,),
-        activation: str | Callable[[], nn.Module] = "relu",
-        batch_norm: bool = False,
-        dropout: float = 0.0,
-        network: NetworkFactory | None = None,
-        head: HeadFunction | None = None,
-        scoring_rule: ScoringRule | None = None,
-        perturbation: Perturbation | None = None,
-        max_epochs: int = 100,
-        batch_size: int = 100,
-        learning_rate: float = 0.01,
-        schedule: Schedule = Constant(),  # noqa: B008
-        optimizer: Optimizer = Adam(),  # noqa: B008
-        weight_decay: float = 0.0,
-        clip_norm: float | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 20,
-        folds: ComplementaryFolds | None = None,
+        preset: str | None = None,
+        effort: str = "default",
+        hidden_sizes: Sequence[int] | Auto = "auto",
+        activation: str | Callable[[], nn.Module] = "auto",
+        batch_norm: bool | Auto = "auto",
+        dropout: float | Auto = "auto",
+        network: NetworkFactory | Auto | None = "auto",
+        head: HeadFunction | Auto | None = "auto",
+        scoring_rule: ScoringRule | Auto | None = "auto",
+        perturbation: Perturbation | Auto | None = "auto",
+        max_epochs: int | Auto = "auto",
+        batch_size: int | Auto = "auto",
+        drop_last: bool | Auto = "auto",
+        learning_rate: float | Auto = "auto",
+        schedule: Schedule | Auto = "auto",
+        optimizer: Optimizer | Auto = "auto",
+        weight_decay: float | Auto = "auto",
+        clip_norm: float | Auto | None = "auto",
+        averaging: float | Auto | None = "auto",
+        early_stopping: bool | Auto = "auto",
+        validation_fraction: float | Auto = "auto",
+        patience: int | Auto = "auto",
+        folds: ComplementaryFolds | Auto | None = "auto",
         time_limit: float | None = None,
-        recalibration: FitRecalibration | None = None,
-        resampling: Resampling | None = None,
-        standardize_inputs: bool = True,
-        standardize_targets: bool = True,
+        recalibration: FitRecalibration | Auto | None = "auto",
+        resampling: Resampling | Auto | None = "auto",
+        standardize_inputs: bool | RobustScaling | Auto = "auto",
+        standardize_targets: bool | Auto = "auto",
         checkpoint: Checkpoint | None = None,
         random_state: RandomState = None,
         device: str | torch.device = "auto",
@@ -89,52 +86,29 @@ class DeepEnsemble(BaseEstimator):
     ) -> None:
         store_arguments(self, locals())
 
-    def _fit_members(self, X: np.ndarray, y: np.ndarray, sample_weight: Any, n_targets: int, default_head: Any) -> None:
-        head = default_head if self.head is None else self.head
+    def _fit_members(self, task: Task) -> None:
+        """Train with the settings that are given, and for the others with those that the recipe chooses."""
+        given = self.get_params(deep=False)
+        explicit = {name: value for name, value in given.items() if not is_auto(value) or name == "device"}
+        head = task.default_head if explicit.get("head") is None else explicit["head"]
         usable = callable(head) and not isinstance(head, type)
-        require(usable, "head", "None or an object such as `StudentT()`", self.head)
-        kinds = self._kinds(default_head)
+        require(usable, "head", '"auto", None or an object such as `StudentT()`', self.head)
+        kinds = self._kinds(task.default_head)
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
-        size = getattr(head, "raw_size", None)
-        settings = {name: getattr(self, name) for name in Recipe.__dataclass_fields__ if hasattr(self, name)}
+        if "head" in explicit:
+            explicit["head"] = head
+        settings = {name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__}
         Recipe(**settings)  # checks the settings before anything uses them
-        if self.recalibration is not None and self.folds is None:
-            require(self.n_members > 1, "n_members", "at least 2 for members to hold rows out", self.n_members,
-                    "or call `recalibrate` with rows the model has not seen")  # fmt: skip
-            settings["folds"] = ComplementaryFolds()
-        names = ("scoring_rule", "perturbation", "n_members", "random_state")
-        settings |= {"head": head, "sample_weight": sample_weight, **{name: getattr(self, name) for name in names}}
-        build = self.network_factory(X.shape[1], n_targets if size is None else size(n_targets), len(X))
-        self.ensemble_ = fit_ensemble(build, X, y, **settings)
-        if self.recalibration is not None:
-            fitted = self.recalibration(self.ensemble_.out_of_fold(X), y)
-            self.ensemble_ = dataclasses.replace(self.ensemble_, recalibration=fitted)
-        seen = X if sample_weight is None else X[sample_weight > 0]
+        if explicit.get("network") is not None:
+            explicit["network"] = partial(user_network, explicit["network"])
+        fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
+        self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
+        seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
         self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
 
     def _kinds(self, default_head: Any) -> Sequence[str]:
         """Which kinds of heads fit the targets that the default head is for."""
         return (default_head.kind,)
-
-    def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int) -> Factory:
-        """A function without arguments that builds a network; a user's may take (inputs, outputs) or nothing.
-
-        Where all rows fit into one batch, double precision costs nothing, and makes a row of weight 2 the same as two
-        rows to many digits.
-        """
-        if self.network is None:
-            dtype = torch.float64 if n_rows <= self.batch_size else None
-            sizes, activation = self.hidden_sizes, self.activation
-            return partial(mlp, n_inputs, n_outputs, sizes, activation, self.batch_norm, self.dropout, dtype)
-        if isinstance(self.network, nn.Module) or not callable(self.network):
-            raise TypeError("`network` must be a function that builds a torch.nn.Module, got "
-                            f"{type(self.network).__name__}; write `lambda: YourModule(...)`")  # fmt: skip
-        network: Callable[..., nn.Module] = self.network
-        try:
-            inspect.signature(network).bind()
-        except TypeError:
-            return partial(network, n_inputs, n_outputs)
-        return network
 
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
@@ -224,6 +198,8 @@ class DeepEnsemble(BaseEstimator):
         fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
         if hasattr(self, "feature_names_in_"):
             fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
+        if hasattr(self, "chosen_"):
+            fitted["chosen_"] = self.chosen_
         if hasattr(self, "feature_range_"):
             fitted["feature_range_"] = self.feature_range_.tolist()
         config = {"kind": type(self).__name__, "parameters": parameters, "fitted": fitted}
@@ -247,6 +223,9 @@ class DeepEnsemble(BaseEstimator):
             model.feature_range_ = np.array(fitted["feature_range_"], dtype=np.float64)
             shape = model.feature_range_.shape
             require(shape == (2, n_features), "feature_range_", f"of shape {(2, n_features)}", shape)
+        if "chosen_" in fitted:
+            require(isinstance(fitted["chosen_"], dict), "chosen_", "settings by name", fitted["chosen_"])
+            model.chosen_ = fitted["chosen_"]
         model._restore_fitted(fitted)
         return model
 
@@ -262,6 +241,28 @@ class DeepEnsemble(BaseEstimator):
         size = head.raw_size(n_targets) if hasattr(head, "raw_size") else outputs
         fits = type(n_targets) is int and size == outputs and getattr(head, "kind", kinds[0]) in kinds
         require(fits, "head", f"of {n_targets} {kinds[0]}", head)
+
+
+def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Factory:
+    """A function without arguments that builds a user's network, which may take (inputs, outputs) or nothing."""
+    if isinstance(network, nn.Module) or not callable(network):
+        raise TypeError("`network` must be a function that builds a torch.nn.Module, got "
+                        f"{type(network).__name__}; write `lambda: YourModule(...)`")  # fmt: skip
+    try:
+        inspect.signature(network).bind()
+    except TypeError:
+        return partial(network, n_inputs, n_outputs)
+    return network  # type: ignore[return-value]
+
+
+def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:
+    """The number of each row's group."""
+    if groups is None:
+        return None
+    checked = column_or_1d(groups)
+    check_consistent_length(X, checked)
+    numbers: np.ndarray = np.unique(checked, return_inverse=True)[1]
+    return numbers
 
 
 def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:

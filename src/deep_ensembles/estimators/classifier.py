@@ -19,13 +19,21 @@ from deep_ensembles._files import ModelFileError
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles._tensors import is_structured
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, NetworkFactory, concatenated, store_arguments
+from deep_ensembles.estimators._deep_ensemble import (
+    FLOATS,
+    DeepEnsemble,
+    NetworkFactory,
+    checked_groups,
+    concatenated,
+    store_arguments,
+)
 from deep_ensembles.heads import Bernoulli, Categorical, HeadFunction, Ordinal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration
+from deep_ensembles.recipes import Auto, Task
 from deep_ensembles.scoring import ScoringRule
-from deep_ensembles.training import Adam, Checkpoint, Constant, Optimizer, Schedule
+from deep_ensembles.training import Checkpoint, Optimizer, RobustScaling, Schedule
 
 _LONGEST_LABEL = 2**16  # bytes that a model file may ask for
 
@@ -61,33 +69,37 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     def __init__(
         self,
-        n_members: int = 5,
+        n_members: int | Auto = "auto",
         *,
-        hidden_sizes: Sequence[int] = (50,),
-        activation: str | Callable[[], nn.Module] = "relu",
-        batch_norm: bool = False,
-        dropout: float = 0.0,
-        network: NetworkFactory | None = None,
-        head: HeadFunction | None = None,
-        scoring_rule: ScoringRule | None = None,
-        perturbation: Perturbation | None = None,
+        preset: str | None = None,
+        effort: str = "default",
+        hidden_sizes: Sequence[int] | Auto = "auto",
+        activation: str | Callable[[], nn.Module] = "auto",
+        batch_norm: bool | Auto = "auto",
+        dropout: float | Auto = "auto",
+        network: NetworkFactory | Auto | None = "auto",
+        head: HeadFunction | Auto | None = "auto",
+        scoring_rule: ScoringRule | Auto | None = "auto",
+        perturbation: Perturbation | Auto | None = "auto",
         class_weight: str | dict[Any, float] | None = None,
-        max_epochs: int = 100,
-        batch_size: int = 100,
-        learning_rate: float = 0.01,
-        schedule: Schedule = Constant(),  # noqa: B008
-        optimizer: Optimizer = Adam(),  # noqa: B008
-        weight_decay: float = 0.0,
-        clip_norm: float | None = None,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        patience: int = 20,
-        folds: ComplementaryFolds | None = None,
+        max_epochs: int | Auto = "auto",
+        batch_size: int | Auto = "auto",
+        drop_last: bool | Auto = "auto",
+        learning_rate: float | Auto = "auto",
+        schedule: Schedule | Auto = "auto",
+        optimizer: Optimizer | Auto = "auto",
+        weight_decay: float | Auto = "auto",
+        clip_norm: float | Auto | None = "auto",
+        averaging: float | Auto | None = "auto",
+        early_stopping: bool | Auto = "auto",
+        validation_fraction: float | Auto = "auto",
+        patience: int | Auto = "auto",
+        folds: ComplementaryFolds | Auto | None = "auto",
         time_limit: float | None = None,
-        recalibration: FitRecalibration | None = None,
-        resampling: Resampling | None = None,
-        standardize_inputs: bool = True,
-        standardize_targets: bool = True,
+        recalibration: FitRecalibration | Auto | None = "auto",
+        resampling: Resampling | Auto | None = "auto",
+        standardize_inputs: bool | RobustScaling | Auto = "auto",
+        standardize_targets: bool | Auto = "auto",
         checkpoint: Checkpoint | None = None,
         random_state: RandomState = None,
         device: str | torch.device = "auto",
@@ -97,11 +109,16 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_label = self.head is None or getattr(self.head, "kind", "classes") == "labels"
+        tags.classifier_tags.multi_label = self.head in (None, "auto") or getattr(self.head, "kind", "classes") == "labels"
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows `X` (n, features) and labels `y` (n,) of any type, or several at once: (n, labels) of 0 and 1."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Train on rows `X` (n, features) and labels `y` (n,) of any type, or several at once: (n, labels) of 0 and 1.
+
+        Arguments:
+            sample_weight: one number ≥ 0 per row.
+            groups: the group of each row; rows of a group are held out together.
+        """
         if is_structured(y):
             raise ValueError("`y` must be labels, got a structured array; for censored times use `DeepEnsembleRegressor`")
         X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True)
@@ -115,7 +132,8 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight
         default = Bernoulli() if codes.ndim == 2 else Categorical()
-        self._fit_members(X, codes.astype(np.int64), sample_weight, len(self.classes_), default)
+        codes, n = codes.astype(np.int64), len(self.classes_)
+        self._fit_members(Task(X, codes, n, n, default, sample_weight, checked_groups(groups, X)))
         return self
 
     def _fit_classes(self, y: Any) -> np.ndarray:

@@ -14,11 +14,12 @@ from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, checked_groups, concatenated
 from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
+from deep_ensembles.recipes import Task
 from deep_ensembles.scoring import censored
 
 _CONSTANT_ROWS = 10_000  # are enough for a few parameters
@@ -68,14 +69,18 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
         """Train on rows `X` (n, features) and numbers `y` (n,) or (n, targets).
 
         Times that are only known to exceed a value are given as scikit-survival gives them: a structured array of a flag
         (whether it was an event) and a number (the time), (n,).
+
+        Arguments:
+            sample_weight: one number ≥ 0 per row.
+            groups: the group of each row; rows of a group are held out together.
         """
         if is_structured(y):
-            require(self.recalibration is None, "recalibration", "None for censored times", self.recalibration,
+            require(self.recalibration in (None, "auto"), "recalibration", "None for censored times", self.recalibration,
                     "call `recalibrate` with rows whose times are all known")  # fmt: skip
             X = validate_data(self, X, dtype=FLOATS)
             times_and_events("y", y)
@@ -86,7 +91,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
-        self._fit_members(X, y, sample_weight, self.n_outputs_, Normal())
+        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, checked_groups(groups, X)))
         self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
         return self
 

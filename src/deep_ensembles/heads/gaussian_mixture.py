@@ -10,6 +10,8 @@ from deep_ensembles._checks import check_integer, check_number
 from deep_ensembles.distributions import NormalMixture
 from deep_ensembles.heads._base import Numbers, for_targets, limited, split_raw
 
+MOST_LOGIT = 100.0
+
 
 @dataclass(frozen=True)
 class GaussianMixture(Numbers):
@@ -46,7 +48,7 @@ class GaussianMixture(Numbers):
     def __call__(self, raw: Tensor) -> Distribution:
         split_raw(self, raw, 3 * self.k)
         weights, means, spreads = raw.unflatten(-1, (3, self.k, -1)).movedim(-1, -2).unbind(-3)  # [..., target, k]
-        parameters = limited(weights, 100.0), limited(means), (F.softplus(spreads) + self.min_variance).sqrt()
+        parameters = limited(weights, MOST_LOGIT), limited(means), (F.softplus(spreads) + self.min_variance).sqrt()
         return for_targets(_mixture, *parameters, own_dims=1)
 
 

@@ -169,6 +169,14 @@ class Members(ABC):
         return type(self), ([self._module_copy(n) for n in range(len(self.modules))], parameters, self.buffers)
 
 
+def concatenated_members(parts: Sequence[Members]) -> Members:
+    """Members of the same kind and architecture as one."""
+    states = [(part.parameters.views, part.buffers) for part in parts]
+    tensors = ({name: torch.cat([state[i][name] for state in states]) for name in states[0][i]} for i in (0, 1))
+    modules = [part._module_copy(n) for part in parts for n in range(len(part.modules))]
+    return type(parts[0])(modules, *tensors)
+
+
 def copy_module(module: nn.Module) -> nn.Module:
     """A network that shares nothing with this one; weights that are tied inside of it stay tied."""
     held = [tensor for part in module.modules() for tensor in _tensors(vars(part)) if not isinstance(tensor, nn.Parameter)]

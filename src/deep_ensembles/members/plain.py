@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from deep_ensembles._layers import Periodic, Skip, SmoothClip
 from deep_ensembles._random import drawn, torch_generators
 from deep_ensembles.members._base import Members, hooks
 
@@ -22,20 +23,33 @@ _DERIVATIVES: dict[type[nn.Module], Callable[[Tensor, Tensor, Tensor], Tensor]] 
     nn.SiLU: lambda gradient, x, y: _aten.silu_backward(gradient, x),
     nn.GELU: lambda gradient, x, y: _aten.gelu_backward(gradient, x),
 }
-_KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, *_DERIVATIVES)
+_KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, Periodic, SmoothClip, *_DERIVATIVES)
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a network is a sequence of linear layers, batch norm, common activations and dropout, and nothing else."""
-    if type(module) is not nn.Sequential or any(hooks(module)) or len(set(module)) < len(module):
+    """Whether a network is a sequence of linear layers, batch norm, common activations, … (see `_KNOWN`), and skips of such."""
+    if type(module) is not nn.Sequential:
         return False
+    parts = [part for part in module.modules() if type(part) not in (nn.Sequential, Skip)]
+    n_layers = sum(1 for _ in _leaves(module))
+    if len(parts) < n_layers or any(any(hooks(part)) for part in module.modules()):
+        return False  # a layer that stands in two places, or one that does more than it says
     if not all(parameter.requires_grad for parameter in module.parameters()):
         return False
-    if len(list(module.parameters())) < sum(len(list(layer.parameters())) for layer in module):
+    if len(list(module.parameters())) < sum(len(list(part.parameters())) for part in parts):
         return False  # a weight that two layers share
-    known = all(type(layer) in _KNOWN and not any(hooks(layer)) for layer in module)
-    usual = all(getattr(layer, "approximate", "none") == "none" and _usual_norm(layer) for layer in module)
-    return known and usual and isinstance(module[0], nn.Linear)
+    known = all(type(part) in _KNOWN for part in parts)
+    usual = all(getattr(part, "approximate", "none") == "none" and _usual_norm(part) for part in parts)
+    return known and usual and isinstance(module[-1], nn.Linear)
+
+
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers of a sequence in order, those within skips too, as often as they stand there."""
+    for part in module._modules.values():
+        if isinstance(part, Skip):
+            yield from _leaves(part)
+        else:
+            yield cast(nn.Module, part)
 
 
 def _usual_norm(layer: nn.Module) -> bool:
@@ -51,13 +65,14 @@ class Plain(Members):
     uses_autograd: ClassVar[bool] = False
 
     def _bind(self, parameters: dict[str, Tensor]) -> None:
-        layers = list(self.modules[0].named_children())
-        linear = [name for name, module in layers if isinstance(module, nn.Linear)]
-        self._layers: list[_Layer] = []
-        for name, module in layers:
-            tensors = _Tensors(*(_of(name, part) for part in (parameters, self._gradients, self._buffers)))
-            self._layers.append(_layer(module, tensors, (name == linear[0], name == linear[-1])))
-        self.traits.needs_seeds = any(isinstance(layer, _Dropout) and layer.rate > 0 for layer in self._layers)
+        module = self.modules[0]
+        tensors = _Tensors(parameters, self._gradients, self._buffers)
+        linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
+        self._layers = _layers(module, tensors, (linear[0], linear[-1]))
+        trained = [i for i, part in enumerate(module) if any(True for _ in part.parameters())]  # type: ignore[arg-type]
+        self._n_fixed = trained[0]  # layers at the front that have nothing to learn
+        drops = [part.p > 0 for part in module.modules() if isinstance(part, nn.Dropout)]
+        self.traits.needs_seeds = any(drops)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -69,7 +84,7 @@ class Plain(Members):
         generators = torch_generators(seeds, inputs.device)
         with torch.no_grad():
             for layer in self._layers:
-                inputs = layer.forward(inputs, generators) if isinstance(layer, _Dropout) else layer.evaluate(inputs)
+                inputs = layer.sample(inputs, generators)
         return inputs
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
@@ -82,10 +97,11 @@ class Plain(Members):
 
     def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
         gradient: Tensor | None = raw_gradient
-        for layer in reversed(self._layers):
-            needed = self._input_gradient or layer is not self._layers[0]
-            gradient = layer.backward(gradient, accumulate, needed)  # type: ignore[arg-type]
-        return gradient
+        stop = 0 if self._input_gradient else self._n_fixed
+        for number in range(len(self._layers) - 1, stop - 1, -1):
+            needed = self._input_gradient or number > stop
+            gradient = self._layers[number].backward(gradient, accumulate, needed)  # type: ignore[arg-type]
+        return gradient if self._input_gradient else None
 
 
 class _Layer:
@@ -93,6 +109,10 @@ class _Layer:
 
     def evaluate(self, x: Tensor) -> Tensor:
         return self.forward(x, [])
+
+    def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        """Evaluate with the noise of training left on."""
+        return self.evaluate(x)
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         raise NotImplementedError
@@ -218,6 +238,9 @@ class _Dropout(_Layer):
     def evaluate(self, x: Tensor) -> Tensor:
         return x
 
+    def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        return self.forward(x, generators)
+
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         if self.rate == 0:
             self.kept = None
@@ -232,17 +255,106 @@ class _Dropout(_Layer):
         return gradient if self.kept is None else gradient * self.kept
 
 
+class _SmoothClip(_Layer):
+    """y = x / √(1 + (x/c)²), and y′ = (1 + (x/c)²)^(-3/2)."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        self.inverse = (x / self.limit).square_().add_(1).rsqrt_()
+        return x * self.inverse
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
+        return gradient * self.inverse.pow_(3)
+
+
+class _Periodic(_Layer):
+    """y = [x, Vᵀ cos(wx + b)] for each number, `[member, number, batch, wave]` while it lasts."""
+
+    def __init__(self, module: Periodic, tensors: _Tensors) -> None:
+        self.rate = module.RATE
+        self.n_inputs, self.n, _, self.n_outputs = module.sizes
+        self.frequency, self.phase, self.weight = (tensors.parameters[name] for name in _PERIODIC)
+        self.gradients = [tensors.gradients.get(name) for name in _PERIODIC]
+        device = self.weight.device
+        self.columns = None if module.columns is None else torch.tensor(module.columns, device=device)
+
+    def _angle(self, x: Tensor) -> Tensor:
+        self.chosen = (x if self.columns is None else x[..., self.columns]).mT.unsqueeze(-1)
+        self.rates = (self.frequency * self.rate).unsqueeze(2)
+        return torch.addcmul((self.phase * self.rate).unsqueeze(2), self.chosen, self.rates)
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        self.angle = self._angle(x)
+        self.waves = self.angle.cos()
+        y = x.new_empty(*x.shape[:2], self.n_inputs + self.n * self.n_outputs)
+        y[..., : self.n_inputs] = x
+        self._embedded(y).copy_(torch.matmul(self.waves, self.weight))
+        return y
+
+    def _embedded(self, y: Tensor) -> Tensor:
+        return y[..., self.n_inputs :].unflatten(-1, (self.n, self.n_outputs)).transpose(1, 2)
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
+        of_embedded = self._embedded(gradient)
+        of_angle = torch.matmul(of_embedded, self.weight.mT).mul_(self.angle.sin_()).mul_(-self.rate)
+        of_frequency = torch.matmul(self.chosen.mT, of_angle).squeeze(2)
+        parts = of_frequency, of_angle.sum(2), torch.matmul(self.waves.mT, of_embedded)
+        for total, part in zip(self.gradients, parts, strict=True):
+            assert total is not None
+            total.add_(part) if accumulate else total.copy_(part)
+        if not needed:
+            return None
+        of_chosen = (of_angle * (self.rates / self.rate)).sum(-1).mT
+        of_x = gradient[..., : self.n_inputs].clone()
+        if self.columns is None:
+            return of_x.add_(of_chosen)
+        return of_x.index_add_(2, self.columns, of_chosen)
+
+
+_PERIODIC = ("frequency", "phase", "weight")
+
+
+class _Skip(_Layer):
+    """y = x + f(x)."""
+
+    def __init__(self, layers: list[_Layer]) -> None:
+        self.layers = layers
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return self._through("evaluate", x)
+
+    def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        return self._through("sample", x, generators)
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        return self._through("forward", x, generators)
+
+    def _through(self, name: str, x: Tensor, *others: Any) -> Tensor:
+        y = x
+        for layer in self.layers:
+            y = getattr(layer, name)(y, *others)
+        return x + y
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
+        inner: Any = gradient.clone()  # layers may overwrite it
+        for layer in reversed(self.layers):
+            inner = layer.backward(inner, accumulate, True)
+        return gradient + inner
+
+
 class _Tensors(NamedTuple):
-    """What belongs to one layer, by the names that the layer's module has for it."""
+    """What belongs to a layer, by the names that the layer's module has for it."""
 
     parameters: dict[str, Tensor]
     gradients: dict[str, Tensor]
     buffers: dict[str, Tensor]
 
-
-def _of(layer: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    prefix = f"{layer}."
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    def of(self, layer: str) -> _Tensors:
+        """What belongs to one of its parts."""
+        prefix = f"{layer}."
+        return _Tensors(*({n.removeprefix(prefix): t for n, t in part.items() if n.startswith(prefix)} for part in self))
 
 
 def _rows(tensor: Tensor | None) -> Any:
@@ -250,9 +362,21 @@ def _rows(tensor: Tensor | None) -> Any:
     return None if tensor is None else tensor.unsqueeze(1)
 
 
-def _layer(module: nn.Module, tensors: _Tensors, ends: tuple[bool, bool]) -> _Layer:
-    if isinstance(module, nn.Linear):
-        return _Linear(tensors, ends)
-    if isinstance(module, nn.BatchNorm1d):
-        return _BatchNorm(module, tensors)
-    return _Dropout(module.p) if isinstance(module, nn.Dropout) else _Activation(module)
+def _layers(module: nn.Module, tensors: _Tensors, ends: tuple[str, str], path: str = "") -> list[_Layer]:
+    """The layers of a sequence; `ends` are the names of its first and last linear layer."""
+    layers: list[_Layer] = []
+    for name, part in module.named_children():
+        own, full = tensors.of(name), f"{path}{name}"
+        if isinstance(part, Skip):
+            layers.append(_Skip(_layers(part, own, ends, f"{full}.")))
+        elif isinstance(part, nn.Linear):
+            layers.append(_Linear(own, (full == ends[0], full == ends[1])))
+        elif isinstance(part, nn.BatchNorm1d):
+            layers.append(_BatchNorm(part, own))
+        elif isinstance(part, Periodic):
+            layers.append(_Periodic(part, own))
+        elif isinstance(part, SmoothClip):
+            layers.append(_SmoothClip(part.limit))
+        else:
+            layers.append(_Dropout(part.p) if isinstance(part, nn.Dropout) else _Activation(part))
+    return layers

@@ -57,16 +57,17 @@ def mlp(
     check_number("dropout", dropout, low=0, high=1)
     check_flag("batch_norm", batch_norm)
     layers: list[nn.Module] = []
-    for size in _sizes(hidden_sizes):
+    for size in checked_sizes(hidden_sizes):
         layers.append(nn.Linear(in_features, size, bias=not batch_norm, dtype=dtype))
         layers += [nn.BatchNorm1d(size, dtype=dtype)] if batch_norm else []
-        layers.append(_make(activation))
+        layers.append(make_activation(activation))
         layers += [nn.Dropout(dropout)] if dropout > 0 else []
         in_features = size
     return nn.Sequential(*layers, nn.Linear(in_features, out_features, dtype=dtype))
 
 
-def _sizes(hidden_sizes: Sequence[int]) -> list[int]:
+def checked_sizes(hidden_sizes: Sequence[int]) -> list[int]:
+    """The sizes of hidden layers, or an error."""
     is_sequence = isinstance(hidden_sizes, Sequence) and not isinstance(hidden_sizes, str)
     require(is_sequence, "hidden_sizes", "a sequence of integers ≥ 1", hidden_sizes, "for one layer write (50,)")
     for size in hidden_sizes:
@@ -74,7 +75,8 @@ def _sizes(hidden_sizes: Sequence[int]) -> list[int]:
     return [int(size) for size in hidden_sizes]
 
 
-def _make(activation: str | Callable[[], nn.Module]) -> nn.Module:
+def make_activation(activation: str | Callable[[], nn.Module]) -> nn.Module:
+    """The module that a name or a function stands for."""
     if isinstance(activation, str):
         require(activation in ACTIVATIONS, "activation", f"one of {', '.join(ACTIVATIONS)}", activation)
         return ACTIVATIONS[activation]()

@@ -1,7 +1,7 @@
 """The engine: a list of runs → trained members. `Recipe` describes the settings, `train` is the one loop."""
 
 from deep_ensembles.training.checkpoint import Checkpoint
-from deep_ensembles.training.data import InMemory, Rows, Standardization, Streamed
+from deep_ensembles.training.data import InMemory, RobustScaling, Rows, Standardization, Streamed
 from deep_ensembles.training.loop import Trained, TrainingDiverged, train
 from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine, Optimizer, Schedule
@@ -9,6 +9,6 @@ from deep_ensembles.training.recipe import Recipe, Run, plan_runs
 from deep_ensembles.training.step import Algorithm
 
 __all__ = [
-    "Adam", "AdamW", "Algorithm", "Checkpoint", "Constant", "Cosine", "Criterion", "InMemory", "Optimizer", "Recipe", "Rows",
+    "Adam", "AdamW", "Algorithm", "Checkpoint", "Constant", "Cosine", "Criterion", "InMemory", "Optimizer", "Recipe", "RobustScaling", "Rows",
     "Run", "Schedule", "Standardization", "Streamed", "Trained", "TrainingDiverged", "plan_runs", "train",
 ]  # fmt: skip

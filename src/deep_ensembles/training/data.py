@@ -103,6 +103,11 @@ class Standardization:
         lists = {f.name: [getattr(run, f.name) for run in runs] for f in fields(cls)}
         return cls(**{name: None if values[0] is None else torch.stack(values) for name, values in lists.items()})
 
+    @classmethod
+    def concatenated(cls, parts: Sequence[Standardization]) -> Standardization:
+        """The standardisations of several sets of runs as one."""
+        return cls(**{name: torch.cat([part.tensors()[name] for part in parts]) for name in parts[0].tensors()})
+
     def select(self, runs: Sequence[int]) -> Standardization:
         """The standardisations of some runs."""
         return self._mapped(lambda tensor: tensor[list(runs)])
@@ -314,12 +319,34 @@ class RowStatistics:
         return replace(self, standardization=replace(self.standardization, target_shift=shift, target_scale=scale))
 
 
-def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool) -> RowStatistics:
+@dataclass(frozen=True)
+class RobustScaling:
+    """Inputs minus their median, in units of their interquartile range (that of a normal is 1.35 deviations): outliers do not
+    squeeze the others together. Where more than half of the rows share a value, the unit is the standard deviation.
+
+    Arguments:
+        n_rows: how many rows, evenly spaced, quantiles are taken of.
+    """
+
+    n_rows: int = 50_000
+
+    def __call__(self, rows: Rows, index: np.ndarray, usual: Moments) -> tuple[Tensor, Tensor]:
+        """Median and unit of each dimension; `usual` are their moments."""
+        chosen = index[np.linspace(0, len(index) - 1, min(len(index), self.n_rows)).astype(np.int64)]
+        values = rows.read(chosen)[0].double().numpy()
+        low, median, high = torch.from_numpy(np.quantile(values, (0.25, 0.5, 0.75), axis=0))
+        scale = (high - low) / 1.349
+        return median, torch.where(scale > 0, scale, usual.scale())
+
+
+def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool | RobustScaling) -> RowStatistics:
     """Measure the rows that a run trains on, in one pass."""
     x, y, total = _moments(rows, index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
     shift, scale, reach = _input_units(x, rows.parts)
+    if isinstance(standardize_inputs, RobustScaling) and x.mean.dim() == 1 and rows.parts is None:
+        shift, scale = standardize_inputs(rows, index, x)
     parts = {"input_range": reach}
     if standardize_inputs:
         parts = {"input_range": reach / scale, "input_shift": shift, "input_scale": scale}

@@ -13,7 +13,7 @@ from torch import Tensor
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles._terminal import progress
 from deep_ensembles.members import Factory, Members
-from deep_ensembles.training.batches import Block, Segment, batch_sizes, segments, split_segments
+from deep_ensembles.training.batches import Block, Segment, segments, split_segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Standardization
 from deep_ensembles.training.optimization import Stack, UpdateGroup
@@ -41,11 +41,14 @@ class Trained:
         members: the networks, in the order of the runs.
         standardization: what each network's inputs and targets were standardised with.
         history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
+        held_out: run → raw outputs for its held-out rows, each half from the epoch that was best for the other; of runs that
+            have such halves.
     """
 
     members: Members
     standardization: Standardization
     history: np.ndarray
+    held_out: dict[int, Tensor]
 
 
 def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Trained:
@@ -93,7 +96,11 @@ class _Session:
         self.position = 0  # blocks of the current epoch that are done
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
         self._passes: dict[tuple[int, int], np.ndarray] = {}
-        self._activate(list(range(len(self.runs))), Stack(prepared.members))
+        self._activate(list(range(len(self.runs))), Stack(prepared.members, recipe.averaging))
+        raw = prepared.members(self._probe)[0, 0].cpu()
+        for r, run in enumerate(self.runs):
+            if run.n_first_half:
+                self.state.held_out[r] = raw.new_zeros(len(run.validation), *raw.shape)
 
     def _activate(self, active: list[int], stack: Stack) -> None:
         """Train these runs from now on."""
@@ -105,7 +112,7 @@ class _Session:
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
         self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
-        self._n_rows = np.array([len(self.runs[r].rows) for r in active])
+        self._n_rows = np.array([sum(self.recipe.batch_sizes(len(self.runs[r].rows))) for r in active])
         if active:
             index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
             (block,) = self.prepared.loader.blocks(index, active, [[_PROBE_ROWS]])
@@ -117,7 +124,7 @@ class _Session:
         """One pass of every active run over its rows, and what is due at the end of an epoch."""
         orders = [self._order(r) for r in self.active]
         skip = self.position
-        for segment in split_segments(segments([len(order) for order in orders], self.recipe.batch_size), self._max_runs):
+        for segment in split_segments(segments(self._n_rows.tolist(), self.recipe.batch_size), self._max_runs):
             parts = self.prepared.loader.group_steps(segment.stop - segment.start, segment.sizes)
             if skip >= len(parts):
                 skip -= len(parts)
@@ -198,7 +205,7 @@ class _Session:
         run, recipe, state = self.runs[r], self.recipe, self.state
         rate = recipe.learning_rate if run.learning_rate is None else run.learning_rate
         decay = recipe.weight_decay if run.weight_decay is None else run.weight_decay
-        steps = len(batch_sizes(len(run.rows), recipe.batch_size))
+        steps = len(recipe.batch_sizes(len(run.rows)))
         rate *= _RESTART_FACTOR ** int(state.restarts[r])
         return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), steps)
 
@@ -220,7 +227,7 @@ class _Session:
         if not window.traits.needs_seeds and not self.algorithm.uses_randomness:
             return lambda step: unused
         streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.state.epoch[r])) for r in runs]
-        steps = [len(batch_sizes(len(self.runs[r].rows), self.recipe.batch_size)) for r in runs]
+        steps = [len(self.recipe.batch_sizes(len(self.runs[r].rows))) for r in runs]
         seeds = [generator.integers(0, 2**62, size=(n, 3)) for generator, n in zip(streams, steps, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
@@ -243,7 +250,7 @@ class _Session:
         if not finite.all():
             self._restart(np.flatnonzero(~finite).tolist())
         better = self.state.end_epoch(self.active, finite, losses, scores, self._early_stopping)
-        self.state.keep_best(self.stack.members, self.active, better)
+        self.state.keep_best(self.stack.evaluated(), self.active, better)
         self.position = 0
         self.loss.zero_()
         self._drop_finished()
@@ -252,8 +259,8 @@ class _Session:
 
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
-        members = self.stack.members
-        finite = members.parameters.finite().numpy()
+        members = self.stack.evaluated()
+        finite = self.stack.members.parameters.finite().numpy() & members.parameters.finite().numpy()
         for tensor in (members(self._probe), *members.buffers.values()):
             if not bool(tensor.sum().isfinite()):
                 finite &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
@@ -261,18 +268,31 @@ class _Session:
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
-        loader = self.prepared.loader
-        total, weight = torch.zeros(2, len(self.active), dtype=torch.float64)
+        loader, members = self.prepared.loader, self.stack.evaluated()
+        found: list[list[tuple[Tensor, ...]]] = [[] for _ in self.active]  # losses, weights and raw outputs by run
         for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
-            span = slice(segment.start, segment.stop)
-            runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
+            runs = self.active[segment.start : segment.stop]
+            window = members.window(segment.start, segment.stop)
             index = np.stack([self.runs[r].validation[segment.rows] for r in runs])
             for block in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
-                losses = self.algorithm.criterion.losses(window(block.inputs), block.targets).cpu().double()
+                raw = window(block.inputs)
+                losses = self.algorithm.criterion.losses(raw, block.targets).cpu().double()
                 weights = torch.ones_like(losses) if block.weights is None else block.weights.cpu().double()
-                total[span] += (losses * weights).sum(1)
-                weight[span] += weights.sum(1)
-        return (total / weight).numpy()
+                for i, parts in enumerate(zip(losses, weights, raw.cpu(), strict=True), segment.start):
+                    found[i].append(parts)
+        return np.array([self._held_out_score(r, parts) for r, parts in zip(self.active, found, strict=True)])
+
+    def _held_out_score(self, r: int, parts: list[tuple[Tensor, ...]]) -> float:
+        """The mean score of a run; the halves of its held-out rows decide which predictions to keep of each other."""
+        if not parts:
+            return math.nan
+        losses, weights, raw = (torch.cat(part) for part in zip(*parts, strict=True))
+        n_first = self.runs[r].n_first_half
+        if n_first:
+            halves = (slice(0, n_first), slice(n_first, None))
+            scores = [float((losses[half] * weights[half]).sum() / weights[half].sum()) for half in halves]
+            self.state.keep_held_out(r, raw, scores, n_first)
+        return float((losses * weights).sum() / weights.sum())
 
     def _restart(self, diverged: list[int]) -> None:
         """Take runs back to their best weights, at a lower learning rate."""
@@ -313,7 +333,7 @@ class _Session:
         members.parameters.flat.copy_(self.state.best_parameters.flat)
         for name, tensor in self.state.best_buffers.items():
             members.buffers[name].copy_(tensor)
-        return Trained(members, self.prepared.standardization, self.state.history)
+        return Trained(members, self.prepared.standardization, self.state.history, self.state.held_out)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 

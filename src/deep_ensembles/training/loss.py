@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from deep_ensembles.heads import Categorical, HeadFunction, Normal, Point, StudentT
+from deep_ensembles.heads import Categorical, GaussianMixture, HeadFunction, Normal, Point, StudentT
+from deep_ensembles.heads.gaussian_mixture import MOST_LOGIT
 from deep_ensembles.heads.student_t import MOST_DEGREES
 from deep_ensembles.scoring import ScoringRule, log_score, squared_error
 
@@ -96,6 +97,24 @@ def _student_t_log_score(head: StudentT, raw: Tensor, target: Tensor) -> Tensor:
     return gradient
 
 
+def _gaussian_mixture_log_score(head: GaussianMixture, raw: Tensor, target: Tensor) -> Tensor:
+    """With responsibilities ρ and d = µ - y: ∂/∂a = π - ρ, ∂/∂µ = ρ d/v and ∂/∂v = ½ ρ (v - d²)/v²."""
+    gradient = torch.empty_like(raw, memory_format=torch.contiguous_format)
+    logits, mean, spread = raw.unflatten(-1, (3, head.k, -1)).unbind(-3)  # [..., k, target]
+    of_logits, of_mean, of_spread = gradient.unflatten(-1, (3, head.k, -1)).unbind(-3)
+    variance = F.softplus(spread).add_(head.min_variance)
+    distance = mean - target.reshape(*raw.shape[:-1], 1, -1)
+    pull = distance / variance
+    weights = logits.clamp(-MOST_LOGIT, MOST_LOGIT)
+    share = (weights - 0.5 * (variance.log() + pull * distance)).softmax(-2)
+    torch.sub(weights.softmax(-2), share, out=of_logits)
+    of_logits.masked_fill_(weights != logits, 0.0)
+    torch.mul(share, pull, out=of_mean)
+    of_variance = (1 - pull * distance).div_(variance).mul_(share).mul_(0.5)
+    _softplus_backward(of_variance, spread, 1, 20, grad_input=of_spread)
+    return gradient
+
+
 def _categorical_log_score(head: Categorical, raw: Tensor, target: Tensor) -> Tensor:
     """∂/∂r_k = p_k - δ_{k=y}."""
     index = target.long().unsqueeze(-1)
@@ -110,6 +129,7 @@ def _point_squared_error(head: Point, raw: Tensor, target: Tensor) -> Tensor:
 _DERIVATIVES: dict[tuple[type, Any], Derivative] = {
     (Normal, log_score): _normal_log_score,
     (StudentT, log_score): _student_t_log_score,
+    (GaussianMixture, log_score): _gaussian_mixture_log_score,
     (Categorical, log_score): _categorical_log_score,
     (Point, squared_error): _point_squared_error,
 }

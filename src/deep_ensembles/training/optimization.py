@@ -14,6 +14,8 @@ from deep_ensembles._checks import check_number
 from deep_ensembles.members import FlatStack, Members, copy_runs
 from deep_ensembles.training.batches import equal_ranges
 
+_AVERAGING_START = 10  # updates after which an average begins to look back further
+
 
 class Schedule(Protocol):
     """The factor on the learning rate at step `step` of `total`."""
@@ -136,10 +138,16 @@ class UpdateGroup:
 
 
 class Stack:
-    """Members with their gradients and the moments that the optimiser keeps of these."""
+    """Members with their gradients, the moments that the optimiser keeps of these, and averages of the weights.
 
-    def __init__(self, members: Members) -> None:
-        self.members = members
+    Arguments:
+        members: the networks.
+        averaging: the number of epochs that weights are averaged over, exponentially; None to keep no averages.
+    """
+
+    def __init__(self, members: Members, averaging: float | None = None) -> None:
+        self.members, self.averaging = members, averaging
+        self.averaged = members if averaging is None else members.select(range(len(members)))
         self.gradients = members.prepare()
         self.first_moment, self.second_moment = self.gradients.zeros_like(), self.gradients.zeros_like()
         self._windows: dict[tuple[int, int], Members] = {}
@@ -179,14 +187,19 @@ class Stack:
     ) -> Callable[[int], None]:
         stacks: tuple[FlatStack, ...] = (self.members.parameters, self.gradients, self.first_moment, self.second_moment)
         if (start, stop) == (0, len(self.members)):
-            tensors = [[stack.flat] for stack in stacks]
+            *tensors, averages = [[stack.flat] for stack in (*stacks, self.averaged.parameters)]
         else:
-            tensors = [[view[start:stop] for view in stack.views.values()] for stack in stacks]
+            whole = (*stacks, self.averaged.parameters)
+            *tensors, averages = [[view[start:stop] for view in stack.views.values()] for stack in whole]
         updates = torch.arange(group.updates + 1.0, group.updates + group.steps_per_epoch + 1.0, device=self.members.device)
         counts = iter(updates)
 
         def update(step: int) -> None:
             optimizer(tensors, next(counts), group.learning_rate * schedule(group, step), group.weight_decay)
+            if self.averaging is not None:
+                n = group.updates + step
+                share = max(1 / (1 + self.averaging * group.steps_per_epoch), _AVERAGING_START / (_AVERAGING_START + n))
+                torch._foreach_lerp_(averages, tensors[0], share)
 
         return update
 
@@ -201,13 +214,24 @@ class Stack:
         """Take runs back to a stored state, with fresh moments: pairs of (stored run, run of the stack)."""
         copy_runs(parameters, self.members.parameters.views, pairs)
         copy_runs(buffers, self.members.buffers, pairs)
+        if self.averaging is not None:
+            copy_runs(parameters, self.averaged.parameters.views, pairs)
         for moment in (self.first_moment, self.second_moment):
             for view in moment.views.values():
                 view[[run for _, run in pairs]] = 0.0
 
+    def evaluated(self) -> Members:
+        """The networks to judge and to keep: averages where there are any, with the latest running statistics."""
+        if self.averaging is not None:
+            for name, tensor in self.members.buffers.items():
+                self.averaged.buffers[name].copy_(tensor)
+        return self.averaged
+
     def select(self, runs: Sequence[int]) -> Stack:
         """A smaller stack with copies of some runs, moments included."""
-        smaller = Stack(self.members.select(runs))
+        smaller = Stack(self.members.select(runs), self.averaging)
+        if self.averaging is not None:
+            smaller.averaged.parameters.flat.copy_(self.averaged.parameters.select(runs).flat)
         smaller.first_moment.flat.copy_(self.first_moment.select(runs).flat)
         smaller.second_moment.flat.copy_(self.second_moment.select(runs).flat)
         return smaller
@@ -216,5 +240,6 @@ class Stack:
         """What a checkpoint holds of it, as the tensors themselves."""
         stacks = {"parameters": self.members.parameters, "first moment": self.first_moment}
         stacks["second moment"] = self.second_moment
+        stacks |= {} if self.averaging is None else {"averages": self.averaged.parameters}
         named = {f"buffer {name}": tensor for name, tensor in self.members.buffers.items()}
         return {name: stack.flat for name, stack in stacks.items()} | named

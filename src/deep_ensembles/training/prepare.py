@@ -77,9 +77,10 @@ def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: R
     for tensor in (members.parameters.flat, *members.buffers.values()):
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     digest.update(repr(members.modules[0]).encode())
-    names = ("max_epochs", "batch_size", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm", "patience")
+    names = ("max_epochs", "batch_size", "drop_last", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm",
+             "averaging", "patience", "standardize_inputs", "standardize_targets", "max_restarts")  # fmt: skip
     parts = [algorithm.criterion.head, algorithm.criterion.rule, algorithm.perturbation]
-    parts += [getattr(recipe, name) for name in (*names, "standardize_inputs", "standardize_targets", "max_restarts")]
+    parts += [getattr(recipe, name) for name in names]
     digest.update(repr([_identity(part) for part in parts]).encode())
     return digest.hexdigest()
 

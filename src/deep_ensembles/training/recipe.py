@@ -10,7 +10,9 @@ from deep_ensembles._checks import check_flag, check_integer, check_number, requ
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles._splits import ComplementaryFolds, Resampling, hold_out
 from deep_ensembles.members import Members
+from deep_ensembles.training.batches import batch_sizes
 from deep_ensembles.training.checkpoint import Checkpoint
+from deep_ensembles.training.data import RobustScaling
 from deep_ensembles.training.optimization import Adam, Constant, Optimizer, Schedule
 
 
@@ -20,11 +22,13 @@ class Recipe:
 
     Arguments:
         max_epochs, batch_size, learning_rate: as usual. The last batch of an epoch may be smaller.
+        drop_last: leave out a last batch that would be smaller; its rows are others in each epoch.
         schedule: `Constant()` or `Cosine(warmup)`.
         optimizer: `Adam()` or `AdamW()`.
         weight_decay: λ of λ/2 · ‖θ‖², added to the mean loss (`Adam`): a prior N(0, τ²) on every parameter, biases too, for
             λ = 1/(N τ²) with N rows, in the units that the network sees; so that training ends at the most probable weights.
         clip_norm: the greatest gradient norm of a run; longer gradients are shortened to it.
+        averaging: judge and keep averages of the weights over so many epochs (an exponential average), not the latest.
         early_stopping: hold out rows per member and keep each member's best epoch on them.
         validation_fraction: the share of rows each member holds out for that, its own choice of rows.
         folds: `ComplementaryFolds()` to let members hold out complementary folds instead, with or without early stopping;
@@ -32,7 +36,8 @@ class Recipe:
         patience: stop a member after so many epochs without improvement.
         time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far.
         resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
-        standardize_inputs: train on inputs of mean 0 and deviation 1 per dimension (per channel for images).
+        standardize_inputs: train on inputs of mean 0 and deviation 1 per dimension (per channel for images), or with
+            `RobustScaling()` of median 0 and usual interquartile range.
         standardize_targets: the same for the targets of a regression.
         max_restarts: how often a member that diverged is taken back to its last good state, at a tenth of its rate.
         checkpoint: where to keep the state, to survive a crash.
@@ -44,18 +49,20 @@ class Recipe:
 
     max_epochs: int = 100
     batch_size: int = 100
+    drop_last: bool = False
     learning_rate: float = 0.01
     schedule: Schedule = field(default_factory=Constant)
     optimizer: Optimizer = field(default_factory=Adam)
     weight_decay: float = 0.0
     clip_norm: float | None = None
+    averaging: float | None = None
     early_stopping: bool = False
     validation_fraction: float = 0.1
     patience: int = 20
     folds: ComplementaryFolds | None = None
     time_limit: float | None = None
     resampling: Resampling | None = None
-    standardize_inputs: bool = True
+    standardize_inputs: bool | RobustScaling = True
     standardize_targets: bool = True
     max_restarts: int = 3
     checkpoint: Checkpoint | None = None
@@ -80,13 +87,19 @@ class Recipe:
         check_number("learning_rate", self.learning_rate, low=0, above=True)
         check_number("weight_decay", self.weight_decay, low=0)
         check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
-        for name in ("clip_norm", "time_limit"):
+        for name in ("clip_norm", "averaging", "time_limit"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), low=0, above=True)
         has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
         require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
-        for name in ("early_stopping", "standardize_inputs", "standardize_targets"):
-            check_flag(name, getattr(self, name))
+        for name in ("drop_last", "early_stopping", "standardize_inputs", "standardize_targets"):
+            if not isinstance(getattr(self, name), RobustScaling):
+                check_flag(name, getattr(self, name))
+
+    def batch_sizes(self, n_rows: int) -> list[int]:
+        """The sizes of the batches of an epoch."""
+        sizes = batch_sizes(n_rows, self.batch_size)
+        return [self.batch_size] * (n_rows // self.batch_size) if self.drop_last and n_rows >= self.batch_size else sizes
 
     def torch_device(self) -> torch.device:
         """The device that `device` names."""
@@ -109,6 +122,8 @@ class Run:
         rows: the numbers of the rows it may learn from.
         seed: everything random about it.
         validation: the numbers of the rows it is stopped on; none for no early stopping.
+        n_first_half: how many of these come first as one half, for predictions of each half at the epoch that the other
+            chose; 0 where they are not wanted.
         learning_rate, weight_decay: its own instead of the recipe's.
         perturbation_factor: a factor on the perturbation's ε.
     """
@@ -116,6 +131,7 @@ class Run:
     rows: np.ndarray
     seed: int
     validation: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    n_first_half: int = 0
     learning_rate: float | None = None
     weight_decay: float | None = None
     perturbation_factor: float = 1.0
@@ -133,13 +149,16 @@ def plan_runs(rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: n
     if recipe.folds is not None:
         folds = recipe.folds(rows, len(seeds), stream(seeds[0], Purpose.VALIDATION), strata)
     for seed in seeds:
-        train, held_out = rows, np.empty(0, dtype=np.int64)
+        train, held_out, n_first_half = rows, np.empty(0, dtype=np.int64), 0
         if folds:
             fold = folds[len(runs) % len(folds)]
-            train, held_out = np.setdiff1d(rows, fold), fold if recipe.early_stopping else held_out
+            train = np.setdiff1d(rows, fold)
+            if recipe.early_stopping and recipe.folds is not None:
+                first, second = recipe.folds.halves(fold, classes)
+                held_out, n_first_half = np.concatenate([first, second]), len(first) if len(second) else 0
         elif recipe.early_stopping:
             train, held_out = hold_out(rows, recipe.validation_fraction, stream(seed, Purpose.VALIDATION), strata)
         if recipe.resampling is not None:
             train = recipe.resampling(train, stream(seed, Purpose.RESAMPLING))
-        runs.append(Run(train, seed, held_out))
+        runs.append(Run(train, seed, held_out, n_first_half))
     return runs

@@ -14,6 +14,9 @@ class TrainingState:
 
     Without early stopping, the best are the latest. They are also where a run that diverged starts again.
 
+    Where a run has two halves of held-out rows, it also keeps what was predicted for each half in the epoch that was best
+    for the other: predictions that no choice of an epoch has flattered.
+
     Arguments:
         members: the networks of all runs, as they start.
         max_epochs: how many epochs there may be.
@@ -21,6 +24,8 @@ class TrainingState:
 
     def __init__(self, members: Members, max_epochs: int) -> None:
         n = len(members)
+        self.best_by_half = np.full((n, 2), np.inf)
+        self.held_out: dict[int, Tensor] = {}
         self.epoch, self.updates = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         self.restarts, self.epochs_since_best = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         self.best_score = np.full(n, np.inf)
@@ -55,6 +60,13 @@ class TrainingState:
         copy_runs(members.parameters.views, self.best_parameters.views, pairs)
         copy_runs(members.buffers, self.best_buffers, pairs)
 
+    def keep_held_out(self, run: int, raw: Tensor, scores: Sequence[float], n_first: int) -> None:
+        """Take over predictions `[row, …]` of each half of a run's held-out rows where the other half scores best so far."""
+        for half, rows in ((0, slice(n_first, None)), (1, slice(0, n_first))):
+            if scores[half] < self.best_by_half[run, half]:
+                self.best_by_half[run, half] = scores[half]
+                self.held_out[run][rows] = raw[rows]
+
     def latest_score(self) -> float:
         """The mean over runs of the last score: held-out where there is one, else on training rows."""
         last = self.history[:, np.arange(len(self.epoch)), np.maximum(0, self.epoch - 1)]
@@ -62,7 +74,8 @@ class TrainingState:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds of it, as the tensors themselves."""
-        arrays = ("epoch", "updates", "restarts", "epochs_since_best", "best_score", "history")
+        arrays = ("epoch", "updates", "restarts", "epochs_since_best", "best_score", "best_by_half", "history")
         named = {name: torch.from_numpy(getattr(self, name)) for name in arrays}
         buffers = {f"best buffer {name}": tensor for name, tensor in self.best_buffers.items()}
-        return named | buffers | {"best parameters": self.best_parameters.flat}
+        held_out = {f"held out {run}": raw for run, raw in self.held_out.items()}
+        return named | buffers | held_out | {"best parameters": self.best_parameters.flat}
