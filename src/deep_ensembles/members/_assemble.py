@@ -193,9 +193,8 @@ def _convolution_weights(module: nn.Module) -> list[int]:
 def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
     """Whether a network gains from images with channels last, and gives the same: `view` has no way with them."""
     weights = _convolution_weights(module)
-    if example.dim() != 4 or example.device.type != "cpu" or not example.is_floating_point() or not weights:
-        return False
-    if sum(weights) > _MOST_CHANNELS_LAST * len(weights):
+    is_small = bool(weights) and sum(weights) <= _MOST_CHANNELS_LAST * len(weights)
+    if not is_small or example.dim() != 4 or example.device.type != "cpu" or not example.is_floating_point():
         return False
     try:
         module = copy_module(module)

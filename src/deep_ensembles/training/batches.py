@@ -144,9 +144,8 @@ class _StreamLoader(BatchLoader):
         ends = np.cumsum([0, *(size for part in parts for size in part)])
         steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
         drawn = draws or [None] * len(index)
-        self.batches[:] = [
-            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
-        ]
+        numbered = [[Row.many(rows, draw) for rows, draw in zip(step, drawn, strict=True)] for step in steps]
+        self.batches[:] = [list(itertools.chain(*runs)) for runs in numbered]
         groups = self.groups[list(runs)].tolist()
         for step, batch in zip(steps, self.data_loader, strict=True):
             inputs, targets, weights = self.rows.unpack_batch(batch)
