@@ -112,7 +112,14 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
 
 def check_replaceable(target: Path) -> None:
     """Raise if a model cannot be written there."""
-    if target.exists() and not _replaceable(target):
+    if not target.exists():
+        return
+    names = _names(target)
+    ours = target.is_dir() and all(name == CONFIG or _TENSOR_FILE.fullmatch(name) for name in names)
+    if ours and CONFIG in names:
+        with open(target / CONFIG, "rb") as file:
+            ours = f'"format": "{FORMAT}"'.encode() in file.read(100)
+    if not ours or (TENSORS in names and CONFIG not in names):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
 
 
@@ -187,8 +194,7 @@ def _opened(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path} has format version {version}, this library reads up to {FORMAT_VERSION}; update it")
     if not isinstance(checksum, str) or len(checksum) != len(_BLANK):
         raise damaged
-    blanked = content.replace(checksum.encode(), _BLANK.encode(), 1)
-    if hashlib.sha256(blanked).hexdigest() != checksum:
+    if hashlib.sha256(content.replace(checksum.encode(), _BLANK.encode(), 1)).hexdigest() != checksum:
         raise damaged
     return config
 
@@ -204,18 +210,6 @@ def _number(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is no number")
     return number
-
-
-def _replaceable(target: Path) -> bool:
-    if not target.is_dir():
-        return False
-    names = {entry.name for entry in target.iterdir()}
-    if not all(name == CONFIG or _TENSOR_FILE.fullmatch(name) for name in names):
-        return False
-    if CONFIG not in names:
-        return TENSORS not in names
-    with open(target / CONFIG, "rb") as file:
-        return f'"format": "{FORMAT}"'.encode() in file.read(100)
 
 
 def _renamed(beside: Path, target: Path) -> bool:
@@ -263,8 +257,7 @@ def _folder_beside(target: Path) -> Iterator[tuple[Path, str]]:
 @contextmanager
 def _leftovers(target: Path, first: bool) -> Iterator[list[Path]]:
     """What a new model makes useless: the tensors of the old one, and what killed savers left. One saver at a time."""
-    turn = None if first else _lock(target, wait=True)
-    names = () if first else _names(target)
+    turn, names = (None, []) if first else (_lock(target, wait=True), _names(target))
     files = [(target / name, match["key"]) for name in names if (match := _TENSOR_FILE.fullmatch(name))]
     beside = re.compile(rf"\.{re.escape(target.name)}\.(?P<key>[0-9a-f]{{32}})\.(tmp|old)")
     folders = {target.with_name(name): match["key"] for name in _names(target.parent) if (match := beside.fullmatch(name))}
@@ -286,14 +279,13 @@ def _lock(folder: Path, wait: bool = False) -> int | None:
     """A handle that keeps a folder locked while it is open; None if another process has it, or there are no locks."""
     if fcntl is None:
         return None
+    handle = None
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return None
-    try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
         return None
     return handle
 

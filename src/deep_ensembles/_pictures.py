@@ -5,7 +5,7 @@ import os
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles._checks import check_integer, require
+from deep_ensembles._checks import check_flag, check_integer, require
 from deep_ensembles._terminal import progress
 
 
@@ -84,11 +84,13 @@ class ClassFolders:
         part: str = "train",
         classes: Sequence[str] | None = None,
         image_size: int = 64,
+        augment: bool = False,
         broken: str = "refuse",
     ) -> None:
+        check_flag("augment", augment)
         check_integer("image_size", image_size, low=1)
         require(broken in ("refuse", "skip"), "broken", "'refuse' or 'skip'", broken)
-        self.path, self.image_size = Path(path), image_size
+        self.path, self.image_size, self.augment = Path(path), image_size, augment
         self._archive: tuple[int, zipfile.ZipFile] | None = None
         by_class = self._search(part.strip("/"))
         self.classes = tuple(sorted(by_class) if classes is None else classes)
@@ -107,13 +109,13 @@ class ClassFolders:
     def array(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """All pictures `[image, height, width, 3]` in memory, as they are, and their class numbers."""
         images = np.empty((len(self), self.image_size, self.image_size, 3), np.uint8)
-        for row, (file, _) in enumerate(self._shown(self.files)):
+        for row, file in enumerate(self._shown()):
             images[row] = self.pixels(file)
         return images, np.array([number for _, number in self.files], np.int64)
 
     def check(self) -> list[str]:
         """Read every file; the names of those that are no pictures."""
-        return [file for file, _ in self._shown(self.files) if not self._is_picture(file)]
+        return [file for file in self._shown() if not self._is_picture(file)]
 
     def _is_picture(self, file: str) -> bool:
         try:
@@ -127,7 +129,7 @@ class ClassFolders:
 
     def _leave_out(self, broken: list[str]) -> None:
         if broken:
-            warnings.warn(f"{self.path}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=4)
+            warnings.warn(f"{self.path}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=3)
         bad = set(broken)
         self.files = [(file, number) for file, number in self.files if file not in bad]
         if not self.files:
@@ -184,9 +186,9 @@ class ClassFolders:
             raise DatasetError(f"{self.path}: {file} cannot be read ({error})") from error
         return read_picture(content, f"{self.path}: {file}", size=self.image_size)
 
-    def _shown(self, files: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
-        """With a bar on a terminal."""
+    def _shown(self) -> Iterator[str]:
+        """All files, with a bar on a terminal."""
         with progress(f"reading {self.path.name}", len(self), "pictures") as update:
-            for file in files:
+            for file, _ in self.files:
                 yield file
                 update(advance=1)

@@ -20,6 +20,8 @@ RandomState = int | np.integer | np.random.RandomState | np.random.Generator | n
 Generators = torch.Generator | Sequence[torch.Generator] | None
 # The random operations that fill a tensor in place.
 _FILLS = {"bernoulli_", "uniform_", "normal_", "exponential_", "random_", "log_normal_", "geometric_", "cauchy_"}
+# Those that make a tensor, by the operation that fills it.
+_MADE = {"rand": "uniform_", "randn": "normal_", "rand_like": "uniform_", "randn_like": "normal_"}
 
 
 class Purpose(IntEnum):
@@ -72,17 +74,14 @@ def torch_generators(seeds: Sequence[int], device: torch.device) -> list[torch.G
 def drawn(fill: str, like: Tensor, generator: Generators, *arguments: float) -> Tensor:
     """Numbers of the shape of `like` by an operation such as `normal_`; with one generator per run, each from its own."""
     out = torch.empty_like(like, memory_format=torch.contiguous_format)
-    if generator is None or isinstance(generator, torch.Generator):
-        getattr(out, fill)(*arguments, generator=generator)
-        return out
-    for row, of_run in zip(out, generator, strict=True):
-        getattr(row, fill)(*arguments, generator=of_run)
+    for part, of_part in zip(out, generator, strict=True) if isinstance(generator, Sequence) else [(out, generator)]:
+        getattr(part, fill)(*arguments, generator=of_part)
     return out
 
 
 def random_signs(like: Tensor, generator: Generators) -> Tensor:
     """Fair −1 and 1 of the shape of `like`, eight from each random byte; with one generator per run, each run's own."""
-    if generator is not None and not isinstance(generator, torch.Generator):
+    if isinstance(generator, Sequence):
         return torch.stack([random_signs(row, of_run) for row, of_run in zip(like, generator, strict=True)])
     drawn = torch.empty((like.numel() + 7) // 8, dtype=torch.uint8, device=like.device)
     bits = drawn.random_(0, 256, generator=generator).unsqueeze(1) >> torch.arange(8, dtype=torch.uint8, device=like.device)
@@ -113,45 +112,31 @@ class MemberNoise(TorchDispatchMode):
     elements, not of memory, so a member draws the same numbers in a stack and alone.
 
     Arguments:
-        seeds: one per member.
-        stacked: whether tensors have a leading member axis; without it there must be one seed.
+        generators: one per member where tensors have a leading member axis; else a single one.
     """
 
-    def __init__(self, seeds: Sequence[int], device: torch.device, stacked: bool = True) -> None:
+    def __init__(self, generators: torch.Generator | Sequence[torch.Generator]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.used = False
-        self._generators = torch_generators(seeds, device)
-        self._stacked = stacked
+        self._generators = generators
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
-        self.used = True
         name = func.overloadpacket._qualified_op_name.removeprefix("aten::")
         if name in _FILLS:
-            return args[0].copy_(self._drawn(name, args[0].shape, args[0], *args[1:]))
-        if name in ("rand", "randn"):
-            like = torch.empty(0, **{key: value for key, value in kwargs.items() if key != "generator"})
-            return self._drawn("uniform_" if name == "rand" else "normal_", args[0], like)
-        if name in ("rand_like", "randn_like"):
-            return self._drawn("uniform_" if name == "rand_like" else "normal_", args[0].shape, args[0])
+            return args[0].copy_(drawn(name, args[0], self._generators, *args[1:]))
+        if name in _MADE:
+            options = {key: value for key, value in kwargs.items() if key != "generator"}
+            like = args[0] if name.endswith("_like") else torch.empty(args[0], **options)
+            return drawn(_MADE[name], like, self._generators)
         if name == "bernoulli" and len(args) == 2:
-            return self._drawn("bernoulli_", args[0].shape, args[0], args[1])
+            return drawn("bernoulli_", args[0], self._generators, args[1])
         if name == "bernoulli":
-            return (self._drawn("uniform_", args[0].shape, args[0]) < args[0]).to(args[0].dtype)
+            return (drawn("uniform_", args[0], self._generators) < args[0]).to(args[0].dtype)
         if name == "native_dropout":
-            return self._dropped(*args[:2])
-        if self._stacked:
-            raise NotImplementedError(f"no per-member form of the random operation {name}")
-        return func(*args, **kwargs)
-
-    def _dropped(self, inputs: Tensor, rate: float) -> tuple[Tensor, Tensor]:
-        kept = self._drawn("bernoulli_", inputs.shape, inputs, 1 - rate)
-        return inputs * kept / (1 - rate) if rate < 1 else torch.zeros_like(inputs), kept.bool()
-
-    def _drawn(self, fill: str, shape: Sequence[int], like: Tensor, *args: Any) -> Tensor:
-        out = torch.empty(tuple(shape), dtype=like.dtype, device=like.device)
-        for part, generator in zip(out if self._stacked else [out], self._generators, strict=True):
-            getattr(part, fill)(*args, generator=generator)
-        return out
+            kept = drawn("bernoulli_", args[0], self._generators, 1 - args[1])
+            return args[0] * kept / (1 - args[1]) if args[1] < 1 else torch.zeros_like(args[0]), kept.bool()
+        if isinstance(self._generators, torch.Generator):
+            return func(*args, **kwargs)
+        raise NotImplementedError(f"no per-member form of the random operation {name}")

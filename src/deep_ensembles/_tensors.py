@@ -82,15 +82,13 @@ def checked_target(distribution: Distribution, target: Any) -> Tensor:
     require(tuple(checked.shape) == shape, "target", f"of the prediction's shape {shape}", tuple(checked.shape))
     require(checked.numel() > 0, "target", "at least one", tuple(checked.shape))
     refuse(~checked.isfinite(), "target", "finite", checked)
-    return _checked_labels(distribution, checked) if has_classes(distribution) else checked
-
-
-def _checked_labels(distribution: Distribution, target: Tensor) -> Tensor:
+    if not has_classes(distribution):
+        return checked
     probabilities: Tensor = distribution.probs  # type: ignore[attr-defined]
     refuse(probabilities.isnan(), "distribution", "without NaN", probabilities)
-    wrong = (target < 0) | (target >= probabilities.shape[-1]) | (target != target.long())
-    refuse(wrong, "target", f"class numbers from 0 to {probabilities.shape[-1] - 1}", target)
-    return target.long()
+    wrong = (checked < 0) | (checked >= probabilities.shape[-1]) | (checked != checked.long())
+    refuse(wrong, "target", f"class numbers from 0 to {probabilities.shape[-1] - 1}", checked)
+    return checked.long()
 
 
 def probabilities_and_labels(metric: str, distribution: Distribution, target: Any) -> tuple[Tensor, Tensor]:

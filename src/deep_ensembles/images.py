@@ -1,15 +1,11 @@
 """Pictures in folders, one folder per class, as ImageNet has them."""
 
-import os
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from deep_ensembles._checks import check_flag
 from deep_ensembles._pictures import ClassFolders
 from deep_ensembles._random import Purpose, stream
 
@@ -45,19 +41,6 @@ class ImageFolder(ClassFolders, Dataset[tuple[Tensor, int]]):
         >>> image.shape, number
         (torch.Size([3, 32, 32]), 1)
     """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        part: str = "train",
-        classes: Sequence[str] | None = None,
-        image_size: int = 64,
-        augment: bool = False,
-        broken: str = "refuse",
-    ) -> None:
-        check_flag("augment", augment)
-        super().__init__(path, part, classes, image_size, broken)
-        self.augment = augment
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         file, number = self.files[index]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
-from deep_ensembles._random import MemberNoise, Purpose, seeded, torch_seed
+from deep_ensembles._random import Purpose, seeded, torch_seed
 from deep_ensembles.members._base import Members, copy_module, parts_in_eval, train_mode, trainable, untrained
 from deep_ensembles.members.looped import Looped, channels_last
 from deep_ensembles.members.plain import Plain, is_plain
@@ -105,10 +105,8 @@ class _Limit(TorchFunctionMode):
 
 def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
     """The network must have the stored tensors, of the same shapes (but for the member axis) and types."""
-    for what, wanted, stored in (
-        ("parameters", trainable(module), parameters),
-        ("buffers", untrained(module), buffers),
-    ):
+    pairs = {"parameters": (trainable(module), parameters), "buffers": (untrained(module), buffers)}
+    for what, (wanted, stored) in pairs.items():
         built = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in wanted.items()}
         kept = {name: (tuple(tensor.shape[1:]), tensor.dtype) for name, tensor in stored.items()}
         if built != kept:
@@ -129,7 +127,11 @@ def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Mod
             raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
         known.add(built)
         modules.append(_initialised(copy_module(built), seed, example))
-    _check_same_shapes(modules)
+    states = [trainable(module) | untrained(module) for module in modules]
+    if len({frozenset((name, tensor.shape) for name, tensor in state.items()) for state in states}) > 1:
+        raise ValueError("the network factory must build the same architecture each time, got different shapes")
+    if not trainable(modules[0]):
+        raise ValueError("the network must have parameters to train, got none")
     return modules
 
 
@@ -145,15 +147,6 @@ def _initialised(module: nn.Module, seed: int, example: Tensor) -> nn.Module:
     return train_mode(module, in_eval)
 
 
-def _check_same_shapes(modules: Sequence[nn.Module]) -> None:
-    """Networks must have the same tensors, some of them to train."""
-    shapes = [{n: tuple(t.shape) for n, t in (trainable(m) | untrained(m)).items()} for m in modules]
-    if any(other != shapes[0] for other in shapes):
-        raise ValueError("the network factory must build the same architecture each time, got different shapes")
-    if not trainable(modules[0]):
-        raise ValueError("the network must have parameters to train, got none")
-
-
 def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -> tuple[str | None, bool]:
     """Train for one step both ways on copies: why they may not be stacked (or None), and whether they drew no noise."""
     if not alike:
@@ -166,13 +159,14 @@ def _stacking_obstacle(modules: list[nn.Module], example: Tensor, alike: bool) -
         # Where an operation has no vectorised form, vmap warns and runs it member by member.
         warnings.filterwarnings("error", message="There is a performance drop")
         try:
-            deterministic = not _draws_noise(stacked, inputs, seeds)
+            stacked.traits.deterministic = True  # until a random number is drawn
             outcome = _outcome(stacked, inputs, seeds)
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             return f"{type(modules[0]).__name__} cannot be vectorised ({reason[0][:160]})", False
     different = [name for name, expected in reference.items()
                  if not torch.allclose(outcome[name], expected, rtol=1e-3, atol=1e-4, equal_nan=True)]  # fmt: skip
+    deterministic = stacked.traits.deterministic
     del looped, stacked, reference, outcome  # large networks need the room
     if different and not _is_rounding(modules, example):
         return f"{type(modules[0]).__name__} gives another {different[0]} when vectorised", False
@@ -199,9 +193,8 @@ def _convolution_weights(module: nn.Module) -> list[int]:
 def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
     """Whether a network gains from images with channels last, and gives the same: `view` has no way with them."""
     weights = _convolution_weights(module)
-    if example.dim() != 4 or example.device.type != "cpu" or not example.is_floating_point() or not weights:
-        return False
-    if sum(weights) > _MOST_CHANNELS_LAST * len(weights):
+    is_small = bool(weights) and sum(weights) <= _MOST_CHANNELS_LAST * len(weights)
+    if not is_small or example.dim() != 4 or example.device.type != "cpu" or not example.is_floating_point():
         return False
     try:
         module = copy_module(module)
@@ -213,13 +206,6 @@ def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:
     except Exception:  # whatever is wrong with the network itself is an error where it is first used
         return False
     return torch.allclose(first, last, rtol=1e-3, atol=1e-4, equal_nan=True)
-
-
-def _draws_noise(stacked: Stacked, inputs: Tensor, seeds: Sequence[int]) -> bool:
-    probe = Stacked(stacked.modules, stacked.parameters.views, stacked.buffers)
-    with MemberNoise(seeds, inputs.device) as noise, torch.no_grad():
-        probe._run(probe._train_mode(), inputs, "different")
-    return noise.used
 
 
 def _outcome(members: Members, inputs: Tensor, seeds: Sequence[int]) -> dict[str, Tensor]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import math
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
 from typing_extensions import Self
 
 
@@ -61,7 +61,8 @@ class Members(ABC):
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> Self:
         """Members made of networks that were built one by one, and are theirs from now on."""
-        return cls(modules, *stacked_state(modules))
+        states = [[state(module) for module in modules] for state in (trainable, untrained)]
+        return cls(modules, *({name: torch.stack([s[name] for s in part]) for name in part[0]} for part in states))
 
     def _use(self, parameters: dict[str, Tensor], gradients: dict[str, Tensor], buffers: dict[str, Tensor]) -> None:
         """Compute with these views from now on; without gradients the members can only evaluate."""
@@ -177,11 +178,53 @@ def concatenated_members(parts: Sequence[Members]) -> Members:
     return type(parts[0])(modules, *tensors)
 
 
+class AutogradMembers(Members):
+    """Members that autograd differentiates: `forward` keeps a graph from `_leaves` and inputs to the raw output."""
+
+    _leaves: list[Tensor]
+
+    @abstractmethod
+    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
+        """The raw output for `_inputs` in training, each member's random numbers from its seed."""
+
+    @abstractmethod
+    def _unseeded_pass(self) -> Tensor | None:
+        """The same for networks that draw no random numbers; None if one does after all."""
+
+    def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
+        self._inputs = inputs.detach().requires_grad_(input_gradient)
+        with torch.enable_grad():
+            raw = self._deterministic_pass() if self.traits.deterministic else None
+            self._raw = self._seeded_pass(seeds) if raw is None else raw
+        return self._raw.detach()
+
+    def _deterministic_pass(self) -> Tensor | None:
+        """A pass without seeds; if a network draws a random number, which may be late, nothing has happened."""
+        before = {name: tensor.clone() for name, tensor in self._buffers.items()}
+        raw = self._unseeded_pass()
+        if raw is None:
+            for name, tensor in before.items():
+                self._buffers[name].copy_(tensor)
+            self.traits.deterministic = False
+        return raw
+
+    def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
+        if not accumulate:
+            for gradient in self._gradients.values():
+                gradient.zero_()
+        inputs = [self._inputs] if self._inputs.requires_grad else []
+        self._raw.backward(raw_gradient, inputs=self._leaves + inputs)  # networks may use modules that are not theirs
+        input_gradient = self._inputs.grad
+        del self._raw, self._inputs
+        return input_gradient
+
+
 def copy_module(module: nn.Module) -> nn.Module:
     """A network that shares nothing with this one; weights that are tied inside of it stay tied."""
-    held = [tensor for part in module.modules() for tensor in _tensors(vars(part)) if not isinstance(tensor, nn.Parameter)]
+    held = [value for part in module.modules() for value in tree_leaves(vars(part)) if isinstance(value, Tensor)]
+    held = [tensor for tensor in held if not isinstance(tensor, nn.Parameter) and not is_lazy(tensor)]
     # `deepcopy` would take the whole of what a view shows a part of, and refuses tensors with a graph.
-    loose = [tensor for tensor in held if not is_lazy(tensor) and not (tensor.is_leaf and tensor.requires_grad)]
+    loose = [tensor for tensor in held if not (tensor.is_leaf and tensor.requires_grad)]
     memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in loose}
     parts = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
     if any(id(value) in parts for part in module.modules() for value in _enclosed(part)):
@@ -193,15 +236,6 @@ def copy_module(module: nn.Module) -> nn.Module:
         problem = (str(error).splitlines() or [type(error).__name__])[0][:120]
         raise TypeError(f"members share nothing, but {type(module).__name__} cannot be copied ({problem}); "
                         "keep what is no part of the network out of it, or give it a `__deepcopy__`") from error  # fmt: skip
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors in a value, be it in dictionaries and lists."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (dict, list, tuple)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
 
 
 def _enclosed(part: nn.Module) -> list[Any]:
@@ -246,13 +280,6 @@ def untrained(module: nn.Module) -> dict[str, Tensor]:
     return frozen | {name: buffer.detach() for name, buffer in module.named_buffers()}
 
 
-def stacked_state(modules: Sequence[nn.Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Parameters and buffers of all networks, stacked."""
-    states = [[state(module) for module in modules] for state in (trainable, untrained)]
-    parameters, buffers = ({name: torch.stack([s[name] for s in part]) for name in part[0]} for part in states)
-    return parameters, buffers
-
-
 class FlatStack:
     """Tensors `[run, *shape]` laid out one after another in one flat buffer.
 
@@ -267,15 +294,9 @@ class FlatStack:
         dtypes = {tensor.dtype for tensor in tensors.values()}
         if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
             raise TypeError(f"parameters must share one floating-point dtype, got {sorted(map(str, dtypes))}")
-        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        parts = [tensor.detach().reshape(-1) for tensor in tensors.values()]
-        self.flat = torch.cat(parts) if parts else torch.empty(0)
-        self.views = self._cut(self.flat)
-
-    def _cut(self, flat: Tensor) -> dict[str, Tensor]:
-        sizes = [math.prod(shape) for shape in self.shapes.values()]
-        parts = flat.split(sizes) if sizes else ()
-        return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+        self.flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
+        blocks = self.flat.split([tensor.numel() for tensor in tensors.values()])
+        self.views = {name: block.view(tensors[name].shape) for name, block in zip(tensors, blocks, strict=True)}
 
     def copy(self) -> FlatStack:
         """The same numbers in a buffer of their own."""

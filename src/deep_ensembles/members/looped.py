@@ -1,23 +1,24 @@
 """Members one after another: works for every module, and is what the faster ways are compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import MemberNoise, seeded
-from deep_ensembles.members._base import Members, eval_mode
+from deep_ensembles.members._base import AutogradMembers, Members, eval_mode
 
 
-class Looped(Members):
+class Looped(AutogradMembers):
     """Every member is called by itself, as plain PyTorch; its parameters are views of the common buffer."""
 
     kind: ClassVar[str] = "looped"
     one_module_per_member: ClassVar[bool] = True
 
     def _bind(self, parameters: dict[str, Tensor]) -> None:
-        self._leaves: list[Tensor] = []
+        self._leaves = []
         for m, module in enumerate(self.modules):
             named = dict(module.named_parameters())
             for name, stacked in parameters.items():
@@ -40,58 +41,41 @@ class Looped(Members):
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
         outputs = []
         for m, (x, seed) in enumerate(zip(inputs, seeds, strict=True)):
-            with torch.no_grad(), seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
+            with torch.no_grad(), _noise(seed, x.device):
                 outputs.append(self._sample_mode(m)(x))
         return torch.stack(outputs)
 
-    def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
-        arranged = map(channels_last, inputs) if self.traits.channels_last else inputs
-        self._inputs = [x.detach().requires_grad_(input_gradient) for x in arranged]
-        with torch.enable_grad():
-            outputs = self._deterministic_pass() if self.traits.deterministic else None
-            self._raw = torch.stack(self._seeded_pass(seeds) if outputs is None else outputs)
-        return self._raw.detach()
+    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
+        return self._pass([_noise(seed, self._inputs.device) for seed in seeds])
 
-    def _seeded_pass(self, seeds: Sequence[int]) -> list[Tensor]:
-        outputs = []
-        for m, (x, seed) in enumerate(zip(self._inputs, seeds, strict=True)):
-            with seeded(seed, x.device), MemberNoise([seed], x.device, stacked=False):
-                outputs.append(self._train_mode(m)(x))
-            self._keep_buffers(m)
-        return outputs
-
-    def _deterministic_pass(self) -> list[Tensor] | None:
-        """A pass for networks that draw no random numbers; if one does after all, it is as if nothing had happened."""
-        before, state = {name: tensor.clone() for name, tensor in self._buffers.items()}, torch.get_rng_state()
-        outputs = []
-        for m, x in enumerate(self._inputs):
-            outputs.append(self._train_mode(m)(x))
-            self._keep_buffers(m)
+    def _unseeded_pass(self) -> Tensor | None:
+        state = torch.get_rng_state()
+        raw = self._pass([nullcontext()] * len(self))
         if torch.equal(torch.get_rng_state(), state):
-            return outputs
+            return raw
         torch.set_rng_state(state)
-        for name, tensor in before.items():
-            self._buffers[name].copy_(tensor)
-        self.traits.deterministic = False
         return None
 
-    def _keep_buffers(self, m: int) -> None:
-        """A module may replace a buffer rather than write into it: bring the new value into the common tensor."""
-        module = self.modules[m]
-        for name, buffer in module.named_buffers():
-            if name in self._buffers and buffer.data_ptr() != self._buffers[name][m].data_ptr():
-                self._buffers[name][m] = buffer.detach()
-                _set(module, name, self._buffers[name][m])
+    def _pass(self, contexts: Sequence[AbstractContextManager[None]]) -> Tensor:
+        """The raw output in training, each member's within a context of its own."""
+        outputs = []
+        for m, (x, context) in enumerate(zip(self._inputs, contexts, strict=True)):
+            module, arranged = self._train_mode(m), channels_last(x) if self.traits.channels_last else x
+            with context:
+                outputs.append(module(arranged))
+            # A module may replace a buffer rather than write into it: bring the new value into the common tensor.
+            for name, buffer in module.named_buffers():
+                if name in self._buffers and buffer.data_ptr() != self._buffers[name][m].data_ptr():
+                    self._buffers[name][m] = buffer.detach()
+                    _set(module, name, self._buffers[name][m])
+        return torch.stack(outputs)
 
-    def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
-        if not accumulate:
-            for gradient in self._gradients.values():
-                gradient.zero_()
-        inputs = [x for x in self._inputs if x.requires_grad]
-        self._raw.backward(raw_gradient, inputs=self._leaves + inputs)  # networks may use modules that are not theirs
-        gradients = [x.grad for x in self._inputs if x.grad is not None]
-        del self._raw, self._inputs
-        return torch.stack(gradients) if gradients else None
+
+@contextmanager
+def _noise(seed: int, device: torch.device) -> Iterator[None]:
+    """All random numbers of a network from one seed."""
+    with seeded(seed, device), MemberNoise(torch.Generator(device).manual_seed(seed)):
+        yield
 
 
 def channels_last(images: Tensor) -> Tensor:

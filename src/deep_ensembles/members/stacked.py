@@ -10,19 +10,20 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from deep_ensembles._random import MemberNoise
-from deep_ensembles.members._base import Members, eval_mode
+from deep_ensembles._random import MemberNoise, torch_generators
+from deep_ensembles.members._base import AutogradMembers, eval_mode
 
 
-class Stacked(Members):
+class Stacked(AutogradMembers):
     """One vectorised call runs all members; batch norm works because its running statistics are stacked too."""
 
     kind: ClassVar[str] = "stacked"
 
     def _bind(self, parameters: dict[str, Tensor]) -> None:
-        self._leaves = {name: tensor.detach().requires_grad_(bool(self._gradients)) for name, tensor in parameters.items()}
+        self._stacks = {name: tensor.detach().requires_grad_(bool(self._gradients)) for name, tensor in parameters.items()}
         for name, gradient in self._gradients.items():
-            self._leaves[name].grad = gradient
+            self._stacks[name].grad = gradient
+        self._leaves = list(self._stacks.values())
         self._aliases = _aliases(self.modules[0])
 
     def __call__(self, inputs: Tensor) -> Tensor:
@@ -30,42 +31,20 @@ class Stacked(Members):
             return self._run(eval_mode(self.modules[0]), inputs, "error")
 
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
-        with torch.no_grad(), MemberNoise(seeds, inputs.device):
+        with torch.no_grad(), MemberNoise(torch_generators(seeds, inputs.device)):
             return self._run(self._sample_mode(), inputs, "different")
 
-    def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
-        self._inputs = inputs.detach().requires_grad_(input_gradient)
-        with torch.enable_grad():
-            raw = self._deterministic_pass() if self.traits.deterministic else None
-            self._raw = self._seeded_pass(seeds) if raw is None else raw
-        return self._raw.detach()
-
     def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
-        with MemberNoise(seeds, self._inputs.device):
+        with MemberNoise(torch_generators(seeds, self._inputs.device)):
             return self._run(self._train_mode(), self._inputs, "different")
 
-    def _deterministic_pass(self) -> Tensor | None:
-        """A pass that fails at the first random number, which a network may draw late; then nothing has happened."""
-        before = {name: tensor.clone() for name, tensor in self._buffers.items()}
+    def _unseeded_pass(self) -> Tensor | None:
         try:
             return self._run(self._train_mode(), self._inputs, "error")
         except RuntimeError as error:
             if "random" not in str(error):
                 raise
-        for name, tensor in before.items():
-            self._buffers[name].copy_(tensor)
-        self.traits.deterministic = False
-        return None
-
-    def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
-        if not accumulate:
-            for gradient in self._gradients.values():
-                gradient.zero_()
-        inputs = [self._inputs] if self._inputs.requires_grad else []
-        self._raw.backward(raw_gradient, inputs=[*self._leaves.values(), *inputs])  # a network may use what is not its own
-        input_gradient = self._inputs.grad
-        del self._raw, self._inputs
-        return input_gradient
+            return None
 
     def _run(self, template: nn.Module, inputs: Tensor, randomness: str) -> Tensor:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -75,7 +54,7 @@ class Stacked(Members):
             return out
 
         with _operations_with_a_batching_rule():
-            raw: Tensor = vmap(one, randomness=randomness)(self._leaves, self._buffers, inputs)
+            raw: Tensor = vmap(one, randomness=randomness)(self._stacks, self._buffers, inputs)
         return raw
 
 

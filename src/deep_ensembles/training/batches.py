@@ -10,11 +10,12 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed
 
-Draws: TypeAlias = Sequence[tuple[int, int]]
+Draws: TypeAlias = Sequence[tuple[int, int] | None]
+Steps: TypeAlias = list[list[int]]  # their sizes, block by block
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20
@@ -48,13 +49,11 @@ class BatchLoader(ABC):
         self.mean_weights = torch.tensor([known.mean_weight for known in statistics], dtype=torch.float64)
 
     @abstractmethod
-    def group_steps(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
+    def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
         """The steps of so many runs, grouped into blocks that are read at once."""
 
     @abstractmethod
-    def blocks(
-        self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]], draws: Draws | None = None
-    ) -> Iterator[Block]:
+    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         """The rows `index[run, row]`, block by block; in training, `draws` has each run's seed and epoch."""
 
     def relative(self, weights: Tensor, groups: Sequence[int]) -> Tensor:
@@ -87,9 +86,9 @@ class _MemoryLoader(BatchLoader):
         parts = [self.standardization.targets(targets[None], self.dtype, group)[0] for group in ranges]
         self.targets = _joined(parts).to(self.device)
 
-    def group_steps(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
+    def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
         rows = max(1, _BLOCK_BYTES // (self.row_bytes * n_runs))
-        parts: list[list[int]] = []
+        parts: Steps = []
         filled = rows
         for size in sizes:
             if filled + size > rows:
@@ -99,9 +98,7 @@ class _MemoryLoader(BatchLoader):
             filled += size
         return parts
 
-    def blocks(
-        self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]], draws: Draws | None = None
-    ) -> Iterator[Block]:
+    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         groups = self.groups[list(runs)]
         start = 0
         for part in parts:
@@ -133,27 +130,22 @@ class _StreamLoader(BatchLoader):
 
     def __init__(self, rows: Streamed, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
         super().__init__(statistics, groups, like)
-        self.rows, self.sampler = rows, _BatchSampler()
+        self.rows = rows
+        self.batches: list[list[Row]] = []  # exchanged between epochs, so that workers live on
+        workers, pinned = rows.workers, like.device.type == "cuda"
         self.data_loader = DataLoader(
-            rows.dataset,
-            batch_sampler=self.sampler,
-            num_workers=rows.workers,
-            persistent_workers=rows.workers > 0,
-            pin_memory=like.device.type == "cuda",
+            rows.dataset, batch_sampler=self.batches, num_workers=workers, persistent_workers=workers > 0, pin_memory=pinned
         )
 
-    def group_steps(self, n_runs: int, sizes: list[int]) -> list[list[int]]:
+    def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
         return [[size] for size in sizes]
 
-    def blocks(
-        self, index: np.ndarray, runs: Sequence[int], parts: list[list[int]], draws: Draws | None = None
-    ) -> Iterator[Block]:
+    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         ends = np.cumsum([0, *(size for part in parts for size in part)])
         steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
-        drawn: Sequence[tuple[int, int] | None] = draws or [None] * len(index)
-        self.sampler.batches = [
-            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
-        ]
+        drawn = draws or [None] * len(index)
+        numbered = [[Row.many(rows, draw) for rows, draw in zip(step, drawn, strict=True)] for step in steps]
+        self.batches[:] = [list(itertools.chain(*runs)) for runs in numbered]
         groups = self.groups[list(runs)].tolist()
         for step, batch in zip(steps, self.data_loader, strict=True):
             inputs, targets, weights = self.rows.unpack_batch(batch)
@@ -163,19 +155,6 @@ class _StreamLoader(BatchLoader):
             targets = self.standardization.targets(targets.view(*shape, *targets.shape[1:]), self.dtype, groups)
             relative = None if weights is None else self.relative(weights.view(shape), groups)
             yield Block(inputs, targets, relative, [shape[1]])
-
-
-class _BatchSampler(Sampler[list[Row]]):
-    """Lists of row numbers that can be exchanged between epochs, so that workers live on."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[Row]] = []
-
-    def __iter__(self) -> Iterator[list[Row]]:
-        return iter(self.batches)
-
-    def __len__(self) -> int:
-        return len(self.batches)
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,8 @@ class Moments:
         dims = tuple(range(1, self.mean.dim()))
         mean = self.mean.mean(dims, keepdim=True)
         variance = (self.deviation.square() + (self.mean - mean).square()).mean(dims, keepdim=True)
-        return Moments(
-            self.weight, mean, variance.sqrt(), self.low.amin(dims, keepdim=True), self.high.amax(dims, keepdim=True)
-        )
+        low, high = self.low.amin(dims, keepdim=True), self.high.amax(dims, keepdim=True)
+        return Moments(self.weight, mean, variance.sqrt(), low, high)
 
     def scale(self) -> Tensor:
         """The deviation, 1 where all values are the same, so that constant columns do not divide by zero."""
@@ -305,11 +304,10 @@ class RowStatistics:
 
         Where targets are times and whether they were events', the second has no unit.
         """
-        shift, scale = self.targets.mean, self.targets.scale()
+        y = self.targets
+        shift, scale = y.mean, y.scale()
         if scaling == "scale":
-            mean = torch.where(
-                self.targets.low >= 0, self.targets.mean, torch.hypot(self.targets.mean, self.targets.deviation)
-            )
+            mean = torch.where(y.low >= 0, y.mean, torch.hypot(y.mean, y.deviation))
             shift, scale = torch.zeros_like(shift), torch.where(mean > 0, mean, torch.ones_like(mean))
         if not bool(((scale > 1e-140) & (scale < 1e140)).all()):
             raise ValueError("`targets` must have a standard deviation between 1e-140 and 1e140, "
@@ -368,13 +366,9 @@ def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, 
 
 def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:
     """Moments of inputs and targets, and the sum of weights, in one pass."""
-    x: Moments | None = None
-    y: Moments | None = None
+    x = y = Moments.of(torch.empty(0))
     total = 0.0
     for inputs, targets, weights in rows.chunks(index):
-        more_x, more_y = Moments.of(inputs, weights), Moments.of(targets, weights)
-        x, y = (more_x, more_y) if x is None or y is None else (x.merged(more_x), y.merged(more_y))
+        x, y = x.merged(Moments.of(inputs, weights)), y.merged(Moments.of(targets, weights))
         total += float(len(inputs) if weights is None else weights.double().sum())
-    assert x is not None
-    assert y is not None
     return x, y, total

@@ -48,9 +48,7 @@ def check_kind(inputs: Any, name: str = "inputs") -> None:
         kind, cure = "list of dicts", "pass a dict of tensors, as `torch.utils.data.default_collate(rows)` makes"
     elif isinstance(inputs, Dataset) and not hasattr(inputs, "__len__"):
         cure = _MAP_STYLE
-    elif (
-        not cure and hasattr(inputs, "__iter__") and not hasattr(inputs, "__getitem__") and not hasattr(inputs, "__array__")
-    ):
+    elif not cure and hasattr(inputs, "__iter__") and not (hasattr(inputs, "__getitem__") or hasattr(inputs, "__array__")):
         cure = "it has no `__getitem__` to take a row by its number; collect its rows first"
     if cure:
         raise TypeError(f"`{name}` must be {_KINDS}, got {kind}; {cure}")

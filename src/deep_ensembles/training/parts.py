@@ -6,23 +6,20 @@ import inspect
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import default_collate
+from torch.utils.data import BatchSampler, default_collate
 
 from deep_ensembles._checks import require
 from deep_ensembles._random import Purpose, seeded, torch_seed
 from deep_ensembles.members import Factory, copy_module
 from deep_ensembles.training.inputs import check_finite, check_kind, input_tensor, is_dataset, is_parts, listed, split_item
 
-_WHOLE = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
-}
+_WHOLE = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
 _EXACT = 2**24  # whole numbers up to here are exact in float32
 _MOST_TRIED = 8  # whole-number parts of which every choice is tried
 
@@ -63,14 +60,12 @@ class InputParts:
         names = tuple(values) if isinstance(values, Mapping) else None
         named = len(values) > 0 and all(isinstance(name, str) for name in names or ())
         require(named, "inputs", "a dict with text as keys, at least one", list(names or ()))
-        tensors = _part_tensors(values)
-        large = [max(map(abs, _extremes(tensor))) > _EXACT for tensor in tensors.values()]
-        dtypes = [
-            "float" if tensor.is_floating_point() or beyond else str(tensor.dtype).removeprefix("torch.")
-            for tensor, beyond in zip(tensors.values(), large, strict=True)
-        ]
-        precise = any(large) or any(tensor.dtype == torch.float64 for tensor in tensors.values())
-        return cls(names, tuple(tuple(tensor.shape[1:]) for tensor in tensors.values()), tuple(dtypes), precise)
+        tensors = _part_tensors(_by_key(values)).values()
+        large = [max(map(abs, _extremes(tensor))) > _EXACT for tensor in tensors]
+        own = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
+        dtypes = [dtype if dtype in _WHOLE and not beyond else "float" for dtype, beyond in zip(own, large, strict=True)]
+        precise = any(large) or any(tensor.dtype == torch.float64 for tensor in tensors)
+        return cls(names, tuple(tuple(tensor.shape[1:]) for tensor in tensors), tuple(dtypes), precise)
 
     @classmethod
     def of_item(cls, values: Any) -> InputParts | None:
@@ -88,7 +83,7 @@ class InputParts:
     @classmethod
     def from_file(cls, data: Any, features: tuple[int, ...]) -> InputParts:
         """The structure that a model file describes by the fields of this class, if it can be one of `features` numbers."""
-        names, shapes, dtypes, precise = (data[name] for name in ("names", "shapes", "dtypes", "precise"))
+        names, shapes, dtypes, precise = (data[field.name] for field in fields(cls))
         keys = range(len(shapes)) if names is None else names
         valid = len({len(keys), len({*keys}), len(shapes), len(dtypes)}) == 1 and type(precise) is bool
         valid = valid and all(type(part) is list for part in (shapes, dtypes, names or [], *shapes))
@@ -119,12 +114,11 @@ class InputParts:
         check_kind(values)
         if not isinstance(values, (tuple, list) if self.names is None else Mapping):
             raise TypeError(f"`inputs` must be {self}, got {type(values).__name__}")
-        keys: Sequence[Any] = range(len(self.shapes)) if self.names is None else self.names
-        given: Sequence[Any] = range(len(values)) if self.names is None else list(values)
+        keys, given = self.names or range(len(self.shapes)), _by_key(values)
         for key in (*keys, *given):
             cure = f"{key!r} is {'missing' if key in keys else 'not known'}"
             require(key in keys and key in given, "inputs", str(self), listed(given), cure)
-        tensors = _part_tensors({key: values[key] for key in keys})
+        tensors = _part_tensors({key: given[key] for key in keys})
         for key, shape, dtype in zip(keys, self.shapes, self.dtypes, strict=True):
             _check_part(f"inputs[{key!r}]", tensors[key], shape, dtype)
         return tensors
@@ -148,16 +142,19 @@ class InputParts:
         return tuple(parts) if self.names is None else dict(zip(self.names, parts, strict=True))
 
 
-def _part_tensors(values: Any) -> dict[Any, Tensor]:
-    """The parts of an input as tensors, by name or position, with as many rows each."""
-    pairs = values.items() if isinstance(values, Mapping) else enumerate(values)
-    tensors = {key: input_tensor(value, f"inputs[{key!r}]") for key, value in pairs}
+def _by_key(values: Any) -> dict[Any, Any]:
+    """The parts of an input by name or position."""
+    return dict(values if isinstance(values, Mapping) else enumerate(values))
+
+
+def _part_tensors(values: dict[Any, Any]) -> dict[Any, Tensor]:
+    """The parts of an input as tensors, with as many rows each."""
+    tensors = {key: input_tensor(value, f"inputs[{key!r}]") for key, value in values.items()}
     first = next(iter(tensors))
     for key, tensor in tensors.items():
-        name, usable = f"inputs[{key!r}]", tensor.dim() > 0 and 0 not in tensor.shape[1:]
-        require(usable, name, "of shape [row, …]", list(tensor.shape))
-        n, expected = len(tensor), len(tensors[first])
-        require(n == expected, name, f"as long as `inputs[{first!r}]`, {expected} rows", n)
+        name, expected = f"inputs[{key!r}]", len(tensors[first])
+        require(tensor.dim() > 0 and 0 not in tensor.shape[1:], name, "of shape [row, …]", list(tensor.shape))
+        require(len(tensor) == expected, name, f"as long as `inputs[{first!r}]`, {expected} rows", len(tensor))
         if not tensor.is_floating_point() and tensor.dtype not in _WHOLE.values():
             tensors[key] = tensor.long()
     return tensors
@@ -178,9 +175,8 @@ def _check_part(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -
     if tensor.is_floating_point():
         raise TypeError(f"`{name}` must be whole numbers ({dtype}), as the network takes them, got {tensor.dtype}")
     low, high = (0, 1) if dtype == "bool" else (torch.iinfo(_WHOLE[dtype]).min, torch.iinfo(_WHOLE[dtype]).max)
-    least, greatest = _extremes(tensor)
-    inside = max(low, -_EXACT) <= least and greatest <= min(high, _EXACT)
-    require(inside, name, f"{dtype} from {max(low, -_EXACT)} to {min(high, _EXACT)}", [least, greatest])
+    low, high, (least, greatest) = max(low, -_EXACT), min(high, _EXACT), _extremes(tensor)
+    require(low <= least and greatest <= high, name, f"{dtype} from {low} to {high}", [least, greatest])
 
 
 def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
@@ -197,15 +193,14 @@ def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
 def count_rows(inputs: Any, parts: InputParts | None) -> int:
     """How many rows there are in inputs of this structure."""
     several = parts is not None and isinstance(inputs, (Mapping, tuple, list))
-    return len(inputs if not several else next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs)))
+    return len(next(iter(_by_key(inputs).values())) if several else inputs)
 
 
 def input_batches(inputs: Any, size: int, parts: InputParts | None) -> Iterator[Tensor]:
     """Batches of rows of new inputs, packed if there are parts; at least one of a tensor, be it empty."""
     if is_dataset(inputs):
-        for start in range(0, len(inputs), size):
-            items = [inputs[i] for i in range(start, min(start + size, len(inputs)))]
-            batch = default_collate([_item_input(item, parts) for item in items])
+        for numbers in BatchSampler(range(len(inputs)), size, drop_last=False):
+            batch = default_collate([_item_input(inputs[number], parts) for number in numbers])
             yield input_tensor(batch) if parts is None else parts.pack(batch)
         return
     tensors = {"": input_tensor(inputs)} if parts is None else parts.checked(inputs)
@@ -311,13 +306,11 @@ def _choose_parts(network: nn.Module, example: Tensor, parts: InputParts, standa
 
 def _choices(numbers: Sequence[int], dtypes: Sequence[str]) -> Iterator[tuple[int, ...]]:
     """Which parts to make floats, few first: all of a dtype together, as columns of counts are alike, then one by one."""
-    alike = [[number for number in numbers if dtypes[number] == dtype] for dtype in _WHOLE]
-    for groups in itertools.chain.from_iterable(
-        itertools.combinations(filter(None, alike), n) for n in range(len(_WHOLE) + 1)
-    ):
-        yield tuple(itertools.chain.from_iterable(groups))
-    counts = range(1, len(numbers)) if len(numbers) <= _MOST_TRIED else (1, len(numbers) - 1)
-    yield from itertools.chain.from_iterable(itertools.combinations(numbers, n) for n in counts)
+    alike = [[number for number in numbers if dtypes[number] == dtype] for dtype in _WHOLE if dtype in dtypes]
+    for n in range(len(alike) + 1):
+        yield from (tuple(itertools.chain(*groups)) for groups in itertools.combinations(alike, n))
+    for n in range(1, len(numbers)) if len(numbers) <= _MOST_TRIED else (1, len(numbers) - 1):
+        yield from itertools.combinations(numbers, n)
 
 
 def _signs(example: Tensor) -> Tensor:
