@@ -116,6 +116,11 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
     return rebuilt(distribution, lambda parameter: parameter[index])
 
 
+def alone(distribution: Distribution) -> Distribution:
+    """A distribution `[*batch]` as the only member of a mixture, `[1, *batch]`."""
+    return rebuilt(distribution, lambda parameter: parameter.unsqueeze(0))
+
+
 def flattened(distribution: Distribution, members: Any = slice(None)) -> Distribution:
     """A distribution `[member, *batch]` of one number as `[member, row]`, of these members."""
     n_dims = len(distribution.batch_shape)
@@ -133,6 +138,12 @@ def bounds(distribution: Distribution) -> tuple[Tensor | float, Tensor | float]:
         like = next(end for end in ends if isinstance(end, Tensor))
         return tuple(torch.as_tensor(end, dtype=like.dtype, device=like.device) for end in ends)  # type: ignore[return-value]
     return ends
+
+
+def ends(distribution: Distribution, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for every row, as tensors like this one."""
+    low, high = (torch.as_tensor(end).to(like).expand(distribution.batch_shape) for end in bounds(distribution))
+    return low, high
 
 
 def is_whole(distribution: Distribution) -> bool:
