@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import distributions as td
 from torch.distributions import Distribution, Independent, MixtureSameFamily, TransformedDistribution
 from torch.distributions.transforms import AffineTransform, ComposeTransform, Transform
 
+T = TypeVar("T")
 # Where torch accepts several forms of one parameter, these are not the ones that are kept.
 _OTHER_FORMS = {"logits": {"probs"}, "scale_tril": {"covariance_matrix", "precision_matrix"}}
 
@@ -114,6 +115,11 @@ def _changed(transform: Transform, change: Callable[[Tensor], Tensor]) -> Transf
 def indexed(distribution: Distribution, index: Any) -> Distribution:
     """Index the batch dimensions of a distribution."""
     return rebuilt(distribution, lambda parameter: parameter[index])
+
+
+def by_family(table: dict[type, T], distribution: Distribution) -> T | None:
+    """What a table says of the nearest of the classes that a distribution is of."""
+    return next((table[kind] for kind in type(distribution).__mro__ if kind in table), None)
 
 
 def alone(distribution: Distribution) -> Distribution:
