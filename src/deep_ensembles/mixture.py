@@ -8,20 +8,13 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    Bernoulli,
-    Categorical,
-    Distribution,
-    Independent,
-    LowRankMultivariateNormal,
-    MultivariateNormal,
-    Normal,
-    VonMises,
-)  # fmt: skip
+from torch import distributions as td
+from torch.distributions import Distribution, Independent, Normal
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles.distributions import (
     Ordered,
+    alone,
     cross_entropies,
     family,
     indexed,
@@ -96,9 +89,9 @@ class Mixture(Distribution):
     @property
     def kind(self) -> Kind:
         """What is predicted: numbers, counts, classes, or several labels that each are there or not."""
-        if isinstance(self.components, Categorical):
+        if isinstance(self.components, td.Categorical):
             return "classes"
-        if isinstance(self.components, Independent) and isinstance(self.components.base_dist, Bernoulli):
+        if isinstance(self.components, Independent) and isinstance(self.components.base_dist, td.Bernoulli):
             return "labels"
         return "counts" if not self.event_shape and is_whole(self.components) else "numbers"
 
@@ -142,7 +135,7 @@ class Mixture(Distribution):
             raise ValueError(f"`target` needs a prediction of several targets, got {self!r}")
         if self.kind == "labels":
             log_odds = self.components.base_dist.logits[..., index]  # type: ignore[attr-defined]
-            return Mixture(Categorical(logits=torch.stack([torch.zeros_like(log_odds), log_odds], dim=-1)), self.weights)
+            return Mixture(td.Categorical(logits=torch.stack([torch.zeros_like(log_odds), log_odds], dim=-1)), self.weights)
         return Mixture(indexed(marginal(self.components), (..., index)), self.weights)
 
     # -- densities ------------------------------------------------------------------------------------------------
@@ -180,7 +173,7 @@ class Mixture(Distribution):
         if self.is_discrete and not isinstance(self.components, Ordered):
             raise TypeError(f"`{wanted}` needs values with an order, got {self!r}; use `probs`, or the head `Ordinal`")
         components = marginal(self.components)
-        if isinstance(components, VonMises):
+        if isinstance(components, td.VonMises):
             raise TypeError(f"`{wanted}` needs values with an order, and those of VonMises are on a circle; "
                             "use `log_prob` and `sample`")  # fmt: skip
         return components
@@ -201,8 +194,7 @@ class Mixture(Distribution):
             return self.components.sample(sample_shape)
         except NotImplementedError:
             levels = torch.rand(sample_shape + self.components.batch_shape + self.event_shape).to(self.weights)
-            alone = rebuilt(self._ordered("sample"), lambda parameter: parameter.unsqueeze(0))
-            return quantiles(alone, torch.ones_like(self.weights[:1]), levels)
+            return quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
 
     # -- moments --------------------------------------------------------------------------------------------------
 
@@ -232,7 +224,7 @@ class Mixture(Distribution):
     def epistemic(self) -> Tensor:
         """What members disagree about: the variance of their means; for classes and labels, mutual information in nats."""
         if self.kind == "labels":
-            return (Bernoulli(self.probs, validate_args=False).entropy() - self.aleatoric).clamp_min(0.0)
+            return (td.Bernoulli(self.probs, validate_args=False).entropy() - self.aleatoric).clamp_min(0.0)
         return self.mutual_information if self.is_discrete else self._variance_of_means()
 
     def _means(self) -> Tensor:
@@ -261,10 +253,10 @@ class Mixture(Distribution):
     def moment_matched(self) -> Distribution:
         """The paper's single Gaussian with the mixture's mean and variance; for classes, the averaged probabilities."""
         if self.is_discrete:
-            return Categorical(probs=self.probs)
+            return td.Categorical(probs=self.probs)
         if self.kind == "labels":
-            return Independent(Bernoulli(self.probs), 1)
-        depends = isinstance(self.components, (MultivariateNormal, LowRankMultivariateNormal))
+            return Independent(td.Bernoulli(self.probs), 1)
+        depends = isinstance(self.components, (td.MultivariateNormal, td.LowRankMultivariateNormal))
         if self.event_shape and not (depends or isinstance(self.components, Independent)):
             raise TypeError(f"`moment_matched` needs the covariances of targets, which {family(self.components)} does not "
                             "tell; use the mixture itself")  # fmt: skip
@@ -276,7 +268,7 @@ class Mixture(Distribution):
             apart = self._means() - self.mean
             between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
             within: Tensor = self.components.covariance_matrix  # type: ignore[attr-defined]
-            return MultivariateNormal(self.mean, self._average(within + between, 2))
+            return td.MultivariateNormal(self.mean, self._average(within + between, 2))
         matched = Normal(self.mean, variance.sqrt())
         return Independent(matched, 1) if self.event_shape else matched
 
@@ -340,8 +332,7 @@ class Mixture(Distribution):
         try:
             return self.components.entropy()
         except NotImplementedError:
-            alone = rebuilt(self.components, lambda parameter: parameter.unsqueeze(0))
-            return cross_entropies(alone, torch.ones_like(self.weights[:1]))[0]
+            return cross_entropies(alone(self.components), torch.ones_like(self.weights[:1]))[0]
 
     # -- axes -----------------------------------------------------------------------------------------------------
 
@@ -389,4 +380,4 @@ def mixture_of(distribution: Distribution) -> Any:
     """The prediction itself if it is an ensemble's, recalibrated or not; any other as a mixture of one member."""
     if hasattr(distribution, "n_members"):
         return distribution
-    return Mixture(rebuilt(distribution, lambda parameter: parameter.unsqueeze(0)))
+    return Mixture(alone(distribution))

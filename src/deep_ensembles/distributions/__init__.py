@@ -1,8 +1,23 @@
 """Predictive distributions: families that torch lacks, and what it leaves out of its own."""
 
-from deep_ensembles.distributions._integrals import by_pieces, cross_entropies, moments, ranked_probability_score
+from deep_ensembles.distributions._integrals import (
+    changed_entropy,
+    cross_entropies,
+    mixed_moments,
+    moments,
+    ranked_probability_score,
+)  # fmt: skip
 from deep_ensembles.distributions._quantiles import quantiles
-from deep_ensembles.distributions._structure import family, indexed, is_whole, marginal, parameters, rebuilt
+from deep_ensembles.distributions._structure import (
+    alone,
+    by_family,
+    family,
+    indexed,
+    is_whole,
+    marginal,
+    parameters,
+    rebuilt,
+)
 from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
 from deep_ensembles.distributions._units import Scaled, Scaling, rescaled, scaling_of
 from deep_ensembles.distributions.delta import Delta
@@ -22,7 +37,8 @@ from deep_ensembles.distributions.zero_inflated import ZeroInflated
 
 __all__ = [
     "Delta", "Gamma", "Interpolated", "Laplace", "LogNormal", "LogitNormal", "NegativeBinomial", "NormalMixture",
-    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "by_pieces", "cross_entropies",
-    "family", "gamma_tails", "indexed", "is_whole", "log_density", "marginal", "moments", "normal_cdf", "parameters",
-    "quantiles", "ranked_probability_score", "rebuilt", "rescaled", "scaling_of", "student_t_tails", "tails",
+    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "alone", "by_family",
+    "changed_entropy", "cross_entropies", "family", "gamma_tails", "indexed", "is_whole", "log_density", "marginal",
+    "mixed_moments", "moments", "normal_cdf", "parameters", "quantiles", "ranked_probability_score", "rebuilt", "rescaled",
+    "scaling_of", "student_t_tails", "tails",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution
 
+from deep_ensembles.distributions._structure import by_family
 from deep_ensembles.distributions._tails import LARGE_SHAPE, by_scipy, direction
 from deep_ensembles.distributions._units import Scaled
 
@@ -20,10 +21,8 @@ def closed_quantile(distribution: Distribution, level: Tensor, upper: bool = Fal
         return None if inner is None else distribution.shift + distribution.scale * inner
     if hasattr(distribution, "closed_quantile"):
         return distribution.closed_quantile(level, upper)
-    for kind in type(distribution).__mro__:
-        if kind in _QUANTILES:
-            return _QUANTILES[kind](distribution, level, upper)
-    return None
+    formula = by_family(_QUANTILES, distribution)
+    return None if formula is None else formula(distribution, level, upper)
 
 
 def _z(level: Tensor, upper: bool) -> Tensor:
@@ -33,7 +32,7 @@ def _z(level: Tensor, upper: bool) -> Tensor:
 
 def _laplace_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
     outer = torch.where(level < 0.5, (2 * level).log(), -(2 - 2 * level).log())
-    return d.loc - d.scale * outer if upper else d.loc + d.scale * outer
+    return d.loc + d.scale * (-outer if upper else outer)
 
 
 def _hazard_of(level: Tensor, upper: bool) -> Tensor:
@@ -61,17 +60,7 @@ def _generalized_pareto_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
 def _gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
     if bool((d.concentration > LARGE_SHAPE).any()):
         return None
-    return _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration)
-
-
-def _inverse_gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    inverse = _gamma_quantile(d, level, not upper)
-    return None if inverse is None else d.rate / inverse
-
-
-def _scaled_gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    values = _gamma_quantile(d, level, upper)
-    return None if values is None else values / d.rate
+    return _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration) / d.rate
 
 
 def _fisher_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
@@ -92,15 +81,10 @@ def _transformed_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
     return value
 
 
-def _student_t_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    t = _inverse("stdtrit", level, d.df)
-    return d.loc - d.scale * t if upper else d.loc + d.scale * t
-
-
 _QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
     td.Normal: lambda d, level, upper: d.loc + d.scale * _z(level, upper),
     td.Laplace: _laplace_quantile,
-    td.StudentT: _student_t_quantile,
+    td.StudentT: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * _inverse("stdtrit", level, d.df),
     td.LogNormal: lambda d, level, upper: torch.exp(d.loc + d.scale * _z(level, upper)),
     td.Cauchy: lambda d, level, upper: d.loc + d.scale * (1 if upper else -1) / torch.tan(math.pi * level),
     td.Gumbel: lambda d, level, upper: d.loc - d.scale * _hazard_of(level, not upper).log(),
@@ -116,8 +100,7 @@ _QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
     td.HalfCauchy: lambda d, level, upper: d.scale * torch.tan(math.pi / 2 * level) ** (-1 if upper else 1),
     td.ContinuousBernoulli: _continuous_bernoulli_quantile,
     td.GeneralizedPareto: _generalized_pareto_quantile,
-    td.Gamma: _scaled_gamma_quantile,
-    td.InverseGamma: _inverse_gamma_quantile,
+    td.Gamma: _gamma_quantile,
     td.FisherSnedecor: _fisher_quantile,
     td.TransformedDistribution: _transformed_quantile,
     td.Beta: lambda d, level, upper: _inverse(

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal
 
 from deep_ensembles.distributions._closed_quantiles import closed_quantile
-from deep_ensembles.distributions._structure import bounds, family, flattened, indexed, is_whole, parameters, rebuilt
+from deep_ensembles.distributions._structure import ends, family, flattened, indexed, is_whole, parameters, rebuilt
 from deep_ensembles.distributions._tails import log_density, normal_cdf, tails
 from deep_ensembles.distributions.delta import Delta
 
@@ -91,8 +91,8 @@ def _count_quantiles(components: Distribution, weights: Tensor, levels: Tensor) 
 
 def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
     """The least whole number with this share at or below it; where the side is -1, with no more than the share above it."""
-    ends = [torch.as_tensor(end).to(share).expand(components.batch_shape) for end in bounds(components)]
-    least, most = ends[0].amin(0), ends[1].amax(0)
+    low, high = ends(components, share)
+    least, most = low.amin(0), high.amax(0)
     if not bool(least.isfinite().all()):
         raise TypeError(f"quantiles of counts need a least value, and {family(components)} has none")
     slack = 4 * torch.finfo(share.dtype).eps
@@ -131,8 +131,8 @@ def _bracket(components: Distribution, weights: Tensor, share: Tensor, side: Ten
 
 def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
     """A bracket found by going out from the members' means, further and further."""
-    ends = [torch.as_tensor(end).to(share).expand(components.batch_shape) for end in bounds(components)]
-    least, most = ends[0].amin(0), ends[1].amax(0)
+    low, high = ends(components, share)
+    least, most = low.amin(0), high.amax(0)
     middle, spread = _centre(components, least.expand(components.batch_shape))
     spread = spread.clamp_min(torch.finfo(share.dtype).tiny)
     low, high, step = (middle - spread).amin(0), (middle + spread).amax(0), spread.amax(0)

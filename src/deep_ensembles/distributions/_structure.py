@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from torch import distributions as td
 from torch.distributions import Distribution, Independent, MixtureSameFamily, TransformedDistribution
 from torch.distributions.transforms import AffineTransform, ComposeTransform, Transform
 
+T = TypeVar("T")
 # Where torch accepts several forms of one parameter, these are not the ones that are kept.
 _OTHER_FORMS = {"logits": {"probs"}, "scale_tril": {"covariance_matrix", "precision_matrix"}}
 
@@ -116,6 +117,16 @@ def indexed(distribution: Distribution, index: Any) -> Distribution:
     return rebuilt(distribution, lambda parameter: parameter[index])
 
 
+def by_family(table: dict[type, T], distribution: Distribution) -> T | None:
+    """What a table says of the nearest of the classes that a distribution is of."""
+    return next((table[kind] for kind in type(distribution).__mro__ if kind in table), None)
+
+
+def alone(distribution: Distribution) -> Distribution:
+    """A distribution `[*batch]` as the only member of a mixture, `[1, *batch]`."""
+    return rebuilt(distribution, lambda parameter: parameter.unsqueeze(0))
+
+
 def flattened(distribution: Distribution, members: Any = slice(None)) -> Distribution:
     """A distribution `[member, *batch]` of one number as `[member, row]`, of these members."""
     n_dims = len(distribution.batch_shape)
@@ -133,6 +144,12 @@ def bounds(distribution: Distribution) -> tuple[Tensor | float, Tensor | float]:
         like = next(end for end in ends if isinstance(end, Tensor))
         return tuple(torch.as_tensor(end, dtype=like.dtype, device=like.device) for end in ends)  # type: ignore[return-value]
     return ends
+
+
+def ends(distribution: Distribution, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for every row, as tensors like this one."""
+    low, high = (torch.as_tensor(end).to(like).expand(distribution.batch_shape) for end in bounds(distribution))
+    return low, high
 
 
 def is_whole(distribution: Distribution) -> bool:

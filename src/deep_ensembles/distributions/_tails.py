@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import distributions as td
 from torch.autograd.function import FunctionCtx
 from torch.distributions import Distribution
 
-from deep_ensembles.distributions._structure import bounds, family, is_whole
+from deep_ensembles.distributions._structure import bounds, by_family, family, is_whole
 from deep_ensembles.distributions._units import Scaled
 
 Pair = tuple[Tensor, Tensor]
@@ -61,9 +62,8 @@ def smooth_tails(distribution: Distribution, value: Tensor) -> Pair:
     """The same for values inside the support; for counts at any number, by the smooth function through the whole ones."""
     if hasattr(distribution, "tails"):
         return distribution.tails(value)
-    for kind in type(distribution).__mro__:
-        if kind in _TAILS:
-            return _TAILS[kind](distribution, value)
+    if (formula := by_family(_TAILS, distribution)) is not None:
+        return formula(distribution, value)
     try:
         lower = distribution.cdf(value)
     except NotImplementedError as error:
@@ -163,20 +163,14 @@ def _gammainc(a: Any, x: Any, side: int = 1) -> Any:
     return np.where(large, special.erfc(-side * eta * np.sqrt(shape / 2)) / 2 - side * rest, values)
 
 
-def _gammaincc(a: Any, x: Any) -> Any:
-    return _gammainc(a, x, side=-1)
-
-
 def gamma_tails(concentration: Tensor, x: Tensor) -> Pair:
     """Of a gamma distribution with rate 1: the regularised incomplete gamma functions."""
 
     def density(concentration: Tensor, x: Tensor) -> Tensor:
         return torch.exp(torch.xlogy(concentration - 1, x) - x - torch.lgamma(concentration))
 
-    def fall(concentration: Tensor, x: Tensor) -> Tensor:
-        return -density(concentration, x)
-
-    return _special(_gammainc, density, concentration, x), _special(_gammaincc, fall, concentration, x)
+    lower = _special(_gammainc, density, concentration, x)
+    return lower, _special(partial(_gammainc, side=-1), lambda *at: -density(*at), concentration, x)
 
 
 def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
@@ -252,14 +246,9 @@ def _by_hazard(hazard: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor
     return both
 
 
-def _negative_binomial(d: Any, value: Tensor) -> Pair:
-    failure, success = torch.sigmoid(-d.logits), torch.sigmoid(d.logits)
-    return beta_tails(d.total_count, value + 1, failure, success)
-
-
-def _binomial(d: Any, value: Tensor) -> Pair:
-    left = (d.total_count - value).clamp_min(1e-300)
-    return beta_tails(left, value + 1, torch.sigmoid(-d.logits), torch.sigmoid(d.logits))
+def _of_trials(d: Any, value: Tensor, failures: Tensor) -> Pair:
+    """Of the number of successes until as many failures, or among as many trials as leave them."""
+    return beta_tails(failures, value + 1, torch.sigmoid(-d.logits), torch.sigmoid(d.logits))
 
 
 def _fisher(d: Any, value: Tensor) -> Pair:
@@ -281,10 +270,8 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.StudentT: lambda d, value: student_t_tails(d.df, (value - d.loc) / d.scale),
     td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
     td.HalfNormal: lambda d, value: (torch.erf(value / d.scale * math.sqrt(0.5)), 2 * normal_cdf(-value / d.scale)),
-    td.HalfCauchy: lambda d, value: (
-        torch.atan2(value, d.scale) * (2 / math.pi),
-        torch.atan2(d.scale, value) * (2 / math.pi),
-    ),
+    td.HalfCauchy: lambda d, value: (torch.atan2(value, d.scale) * (2 / math.pi),
+                                     torch.atan2(d.scale, value) * (2 / math.pi)),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
     td.Exponential: _by_hazard(lambda d, value: d.rate * value),
     td.Weibull: _by_hazard(lambda d, value: (value / d.scale) ** d.concentration),
@@ -292,12 +279,11 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Kumaraswamy: _by_hazard(lambda d, value: -d.concentration0 * torch.log1p(-(value**d.concentration1))),
     td.Geometric: _by_hazard(lambda d, value: torch.nn.functional.softplus(d.logits) * (value + 1)),
     td.Gamma: lambda d, value: gamma_tails(d.concentration, d.rate * value),
-    td.InverseGamma: lambda d, value: gamma_tails(d.concentration, d.rate / value)[::-1],
     td.Beta: lambda d, value: beta_tails(d.concentration1, d.concentration0, value, 1 - value),
     td.FisherSnedecor: _fisher,
     td.Poisson: lambda d, value: gamma_tails(value + 1, d.rate)[::-1],
-    td.NegativeBinomial: _negative_binomial,
-    td.Binomial: _binomial,
+    td.NegativeBinomial: lambda d, value: _of_trials(d, value, d.total_count),
+    td.Binomial: lambda d, value: _of_trials(d, value, (d.total_count - value).clamp_min(1e-300)),
     td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
                                     torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
     td.MixtureSameFamily: _same_family,

@@ -41,64 +41,52 @@ def rescaled(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distri
         components = rescaled(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
         weights = rebuilt(distribution.mixture_distribution, lambda logits: logits.to(scale.dtype))
         return kind(weights, components, validate_args=False)
-    scaling, change = _change_of_units(distribution)
-    if change is None or (scaling == "scale" and bool((shift != 0).any())):
+    scaling, changes = _change_of_units(distribution)
+    if not changes or (scaling == "scale" and bool((shift != 0).any())):
         return Scaled(distribution, shift, scale)
     arguments = {name: value.to(scale.dtype) for name, value in arguments_of(distribution).items()}
-    return kind(**arguments | change(arguments, shift, scale), validate_args=False)
+    changed = {name: change(arguments[name], shift, scale) for name, change in changes.items()}
+    return kind(**arguments | changed, validate_args=False)
 
 
-_Change = Callable[[dict[str, Tensor], Tensor, Tensor], dict[str, Tensor]]
+_Change = Callable[[Tensor, Tensor, Tensor], Tensor]  # of a parameter, by shift and scale
 
 
-def _location_scale(old: dict[str, Tensor], shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
-    return {"loc": shift + scale * old["loc"], "scale": scale * old["scale"]}
+def _moved(old: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return shift + scale * old
 
 
-def _larger(name: str) -> _Change:
-    return lambda old, shift, scale: {name: old[name] * scale}
+def _stretched(old: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return scale * old
 
 
-def _smaller(name: str) -> _Change:
-    return lambda old, shift, scale: {name: old[name] / scale}
+def _stretched_rows(old: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return scale.unsqueeze(-1) * old
 
 
 # By family: which changes of units it survives as itself, and what becomes of its parameters.
-_UNITS: dict[type[Distribution], tuple[Scaling, _Change | None]] = {
-    **dict.fromkeys((td.Normal, td.Laplace, td.StudentT, td.Cauchy, td.Gumbel), ("location-scale", _location_scale)),
-    td.Uniform: ("location-scale", lambda old, shift, scale: {name: shift + scale * old[name] for name in ("low", "high")}),
-    td.MultivariateNormal: (
-        "location-scale",
-        lambda old, shift, scale: {
-            "loc": shift + scale * old["loc"],
-            "scale_tril": scale.unsqueeze(-1) * old["scale_tril"],
-        },
-    ),
-    td.LowRankMultivariateNormal: (
-        "location-scale",
-        lambda old, shift, scale: {
-            "loc": shift + scale * old["loc"],
-            "cov_factor": scale.unsqueeze(-1) * old["cov_factor"],
-            "cov_diag": scale.square() * old["cov_diag"],
-        },
-    ),
-    td.LogNormal: ("scale", lambda old, shift, scale: {"loc": old["loc"] + scale.log()}),
-    **dict.fromkeys((td.Gamma, td.Exponential), ("scale", _smaller("rate"))),
-    td.InverseGamma: ("scale", _larger("rate")),
-    **dict.fromkeys((td.Weibull, td.HalfNormal, td.HalfCauchy, td.Pareto), ("scale", _larger("scale"))),
-    **dict.fromkeys(
-        (td.Poisson, td.NegativeBinomial, td.Geometric, td.Binomial, td.Bernoulli, td.Categorical), ("none", None)
-    ),
-    **dict.fromkeys((td.Beta, td.Kumaraswamy, td.ContinuousBernoulli), ("none", None)),
-}
+_UNITS: dict[type[Distribution], tuple[Scaling, dict[str, _Change]]] = {
+    **dict.fromkeys((td.Normal, td.Laplace, td.StudentT, td.Cauchy, td.Gumbel),
+                    ("location-scale", {"loc": _moved, "scale": _stretched})),
+    td.Uniform: ("location-scale", {"low": _moved, "high": _moved}),
+    td.MultivariateNormal: ("location-scale", {"loc": _moved, "scale_tril": _stretched_rows}),
+    td.LowRankMultivariateNormal: ("location-scale", {
+        "loc": _moved, "cov_factor": _stretched_rows, "cov_diag": lambda old, shift, scale: scale.square() * old}),
+    td.LogNormal: ("scale", {"loc": lambda old, shift, scale: old + scale.log()}),
+    **dict.fromkeys((td.Gamma, td.Exponential), ("scale", {"rate": lambda old, shift, scale: old / scale})),
+    td.InverseGamma: ("scale", {"rate": _stretched}),
+    **dict.fromkeys((td.Weibull, td.HalfNormal, td.HalfCauchy, td.Pareto), ("scale", {"scale": _stretched})),
+    **dict.fromkeys((td.Poisson, td.NegativeBinomial, td.Geometric, td.Binomial, td.Bernoulli, td.Categorical, td.Beta,
+                     td.Kumaraswamy, td.ContinuousBernoulli), ("none", {})),
+}  # fmt: skip
 
 
-def _change_of_units(distribution: Distribution) -> tuple[Scaling | None, _Change | None]:
+def _change_of_units(distribution: Distribution) -> tuple[Scaling | None, dict[str, _Change]]:
     for kind in type(distribution).__mro__:
         takes_the_same = getattr(kind, "arg_constraints", None) is type(distribution).arg_constraints
         if kind in _UNITS and takes_the_same:
             return _UNITS[kind]
-    return None, None
+    return None, {}
 
 
 def scaling_of(distribution: Distribution) -> Scaling | None:

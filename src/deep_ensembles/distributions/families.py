@@ -7,7 +7,7 @@ from torch.distributions import Distribution
 
 from deep_ensembles.distributions._integrals import cross_entropies
 from deep_ensembles.distributions._quantiles import quantiles
-from deep_ensembles.distributions._structure import rebuilt
+from deep_ensembles.distributions._structure import alone
 from deep_ensembles.distributions._tails import tails
 
 
@@ -20,17 +20,15 @@ class Exact(Distribution):
 
     def icdf(self, value: Tensor) -> Tensor:
         """The quantile; of counts the least whole number that reaches the level."""
-        alone = rebuilt(self, lambda parameter: parameter.unsqueeze(0))
         like = self.mean
-        return quantiles(alone, like.new_ones(1), torch.as_tensor(value, dtype=like.dtype, device=like.device))
+        return quantiles(alone(self), like.new_ones(1), torch.as_tensor(value, dtype=like.dtype, device=like.device))
 
     def entropy(self) -> Tensor:
         """Entropy in nats."""
         try:
             return super().entropy()
         except NotImplementedError:
-            alone = rebuilt(self, lambda parameter: parameter.unsqueeze(0))
-            return cross_entropies(alone, self.mean.new_ones(1))[0]
+            return cross_entropies(alone(self), self.mean.new_ones(1))[0]
 
 
 class StudentT(Exact, td.StudentT):

@@ -62,17 +62,14 @@ class Interpolated(Exact):
     def log_prob(self, value: Tensor) -> Tensor:
         piece, first, last = self._piece(value)
         below, above = self._tail_lengths
-        densities = self.densities.log().expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
+        *_, density = self._lines(piece)
         beyond = torch.where(first, (value - self.values[..., 0]) / below, (self.values[..., -1] - value) / above)
-        return densities + torch.where(first | last, beyond, 0.0)
+        return density.log() + torch.where(first | last, beyond, 0.0)
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         piece, first, last = self._piece(value)
         below, above = self._tail_lengths
-        start, level, density = (
-            part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
-            for part in (self.values[..., :-1], self.levels[..., :-1], self.densities)
-        )
+        start, level, density = self._lines(piece)
         middle = level + density * (value - start)
         lowest = self.levels[..., 0] * torch.exp(((value - self.values[..., 0]) / below).clamp_max(0))
         highest = (1 - self.levels[..., -1]) * torch.exp(((self.values[..., -1] - value) / above).clamp_max(0))
@@ -85,14 +82,16 @@ class Interpolated(Exact):
         n_levels = self.values.shape[-1]
         return (passed - 1).clamp(0, n_levels - 2), passed == 0, passed == n_levels
 
+    def _lines(self, piece: Tensor) -> list[Tensor]:
+        """Where these lines start, their levels there, and their densities."""
+        parts = self.values[..., :-1], self.levels[..., :-1], self.densities
+        return [part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1) for part in parts]
+
     def closed_quantile(self, level: Tensor, upper: bool) -> Tensor:
         below, above = self._tail_lengths
         lower, higher = (1 - level, level) if upper else (level, 1 - level)
         piece = ((lower.unsqueeze(-1) >= self.levels).sum(-1) - 1).clamp(0, self.levels.shape[-1] - 2)
-        start, first, density = (
-            part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1)
-            for part in (self.values[..., :-1], self.levels[..., :-1], self.densities)
-        )
+        start, first, density = self._lines(piece)
         middle = start + (lower - first) / density
         lowest = self.values[..., 0] + below * (lower / self.levels[..., 0]).log()
         highest = self.values[..., -1] - above * (higher / (1 - self.levels[..., -1])).log()

@@ -11,7 +11,7 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from torch.distributions.constraints import Constraint
 from torch.nn import functional as F
 
-from deep_ensembles._checks import require
+from deep_ensembles._checks import check_number, require
 from deep_ensembles.distributions import Scaling, is_whole, marginal, parameters, scaling_of
 
 HeadFunction = Callable[[Tensor], Distribution]
@@ -72,6 +72,16 @@ class Numbers:
     support: ClassVar[Constraint] = constraints.real
     point: ClassVar[PointPrediction] = "mean"
     rule: ClassVar[str] = "log_score"
+    n_parameters: ClassVar[int] = 2  # of the family, for each target
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if name.startswith("min_"):
+                check_number(name, value, low=0, above=True)
+
+    def raw_size(self, n_targets: int) -> int:
+        """How many raw outputs a network needs."""
+        return self.n_parameters * n_targets
 
 
 class Counts(Numbers):
@@ -92,6 +102,7 @@ class Classes(Counts):
 
     kind: ClassVar[Kind] = "classes"
     point: ClassVar[PointPrediction] = "mode"
+    n_parameters: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
@@ -145,8 +156,9 @@ def _support_of(distribution: Distribution) -> Any:
     return constraints.real if any(isinstance(bound, Tensor) for bound in bounds) else support
 
 
-def split_raw(head: Any, raw: Tensor, n_parameters: int) -> Sequence[Tensor]:
+def split_raw(head: Any, raw: Tensor) -> Sequence[Tensor]:
     """The raw outputs of each parameter, `[..., batch, target]`; the first ones are all targets' first parameter."""
+    n_parameters = head.raw_size(1)
     if raw.shape[-1] == 0 or raw.shape[-1] % n_parameters:
         raise ValueError(f"`raw` must have {n_parameters} outputs per target for {type(head).__name__}, "
                          f"got {raw.shape[-1]}; give the network `head.raw_size(n_targets)` outputs")  # fmt: skip

@@ -26,8 +26,5 @@ class Bernoulli(Classes):
     kind: ClassVar = "labels"
     support: ClassVar = constraints.boolean
 
-    def raw_size(self, n_targets: int) -> int:
-        return n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
         return Independent(TorchBernoulli(logits=raw, validate_args=False), 1, validate_args=False)

@@ -21,8 +21,5 @@ class Categorical(Classes):
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
 
-    def raw_size(self, n_targets: int) -> int:
-        return n_targets
-
     def __call__(self, raw: Tensor) -> TorchCategorical:
         return TorchCategorical(logits=raw, validate_args=False)

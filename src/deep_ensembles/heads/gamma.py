@@ -6,7 +6,6 @@ from typing import ClassVar
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from deep_ensembles._checks import check_number
 from deep_ensembles.distributions import Gamma as Family
 from deep_ensembles.heads._base import Numbers, for_targets, positive, split_raw
 
@@ -34,14 +33,7 @@ class Gamma(Numbers):
     scaling: ClassVar = "scale"
     support: ClassVar = constraints.positive
 
-    def __post_init__(self) -> None:
-        check_number("min_mean", self.min_mean, low=0, above=True)
-        check_number("min_shape", self.min_shape, low=0, above=True)
-
-    def raw_size(self, n_targets: int) -> int:
-        return 2 * n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
-        centre, form = split_raw(self, raw, 2)
+        centre, form = split_raw(self, raw)
         mean, shape = positive(centre, self.min_mean), positive(form, self.min_shape, 1e6)
         return for_targets(Family, shape, shape / mean)

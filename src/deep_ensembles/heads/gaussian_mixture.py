@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Normal
 from torch.nn import functional as F
 
-from deep_ensembles._checks import check_integer, check_number
+from deep_ensembles._checks import check_integer
 from deep_ensembles.distributions import NormalMixture
 from deep_ensembles.heads._base import Numbers, for_targets, limited, split_raw
 
@@ -40,13 +40,13 @@ class GaussianMixture(Numbers):
 
     def __post_init__(self) -> None:
         check_integer("k", self.k, low=1)
-        check_number("min_variance", self.min_variance, low=0, above=True)
+        super().__post_init__()
 
     def raw_size(self, n_targets: int) -> int:
         return 3 * self.k * n_targets
 
     def __call__(self, raw: Tensor) -> Distribution:
-        split_raw(self, raw, 3 * self.k)
+        split_raw(self, raw)
         weights, means, spreads = raw.unflatten(-1, (3, self.k, -1)).movedim(-1, -2).unbind(-3)  # [..., target, k]
         parameters = limited(weights, MOST_LOGIT), limited(means), (F.softplus(spreads) + self.min_variance).sqrt()
         return for_targets(_mixture, *parameters, own_dims=1)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.distributions import Distribution
 
-from deep_ensembles._checks import check_number
 from deep_ensembles.distributions import Laplace as Family
 from deep_ensembles.heads._base import Numbers, for_targets, limited, positive, split_raw
 
@@ -30,13 +29,6 @@ class Laplace(Numbers):
 
     min_scale: float = 1e-3
 
-    def __post_init__(self) -> None:
-        check_number("min_scale", self.min_scale, low=0, above=True)
-
-    def raw_size(self, n_targets: int) -> int:
-        return 2 * n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
-        loc, spread = split_raw(self, raw, 2)
-        scale = positive(spread, self.min_scale)
-        return for_targets(Family, limited(loc), scale)
+        loc, spread = split_raw(self, raw)
+        return for_targets(Family, limited(loc), positive(spread, self.min_scale))

@@ -6,7 +6,6 @@ from typing import ClassVar
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
-from deep_ensembles._checks import check_number
 from deep_ensembles.distributions import LogNormal as Family
 from deep_ensembles.heads._base import Numbers, for_targets, limited, positive, split_raw
 
@@ -36,13 +35,7 @@ class LogNormal(Numbers):
     scaling: ClassVar = "scale"
     support: ClassVar = constraints.positive
 
-    def __post_init__(self) -> None:
-        check_number("min_variance", self.min_variance, low=0, above=True)
-
-    def raw_size(self, n_targets: int) -> int:
-        return 2 * n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
-        loc, spread = split_raw(self, raw, 2)
+        loc, spread = split_raw(self, raw)
         scale = positive(spread, self.min_variance, _MOST_VARIANCE).sqrt()
         return for_targets(Family, limited(loc, _LIMIT), scale)

@@ -41,17 +41,14 @@ class LogitNormal(Numbers):
         check_number("low", self.low)
         check_number("high", self.high)
         require(self.low < self.high, "high", f"more than `low`, {self.low}", self.high)
-        check_number("min_variance", self.min_variance, low=0, above=True)
+        super().__post_init__()
 
     @property
     def support(self) -> Constraint:  # type: ignore[override]
         return OpenInterval(self.low, self.high)
 
-    def raw_size(self, n_targets: int) -> int:
-        return 2 * n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
-        loc, spread = split_raw(self, raw, 2)
+        loc, spread = split_raw(self, raw)
         scale = positive(spread, self.min_variance, _MOST_VARIANCE).sqrt()
         bounds = (torch.full_like(loc, bound) for bound in (self.low, self.high))
         return for_targets(Family, limited(loc, _LIMIT), scale, *bounds)

@@ -9,7 +9,7 @@ from torch.distributions import Distribution, LowRankMultivariateNormal, Normal
 from torch.distributions import MultivariateNormal as TorchMultivariateNormal
 from torch.nn import functional as F
 
-from deep_ensembles._checks import check_integer, check_number
+from deep_ensembles._checks import check_integer
 from deep_ensembles.heads._base import Numbers, limited
 
 # Beyond this many units of the target, squares of errors overflow where one target all but tells another.
@@ -46,7 +46,7 @@ class MultivariateNormal(Numbers):
     def __post_init__(self) -> None:
         if self.rank is not None:
             check_integer("rank", self.rank, low=1)
-        check_number("min_variance", self.min_variance, low=0, above=True)
+        super().__post_init__()
 
     def raw_size(self, n_targets: int) -> int:
         if n_targets == 1:
@@ -63,9 +63,10 @@ class MultivariateNormal(Numbers):
             factor = limited(rest, 1e3).unflatten(-1, (n_targets, self.rank))
             return LowRankMultivariateNormal(loc, factor, variance, validate_args=False)
         row, column = torch.tril_indices(n_targets, n_targets, -1, device=raw.device)
-        lower = torch.zeros(*loc.shape, n_targets, dtype=raw.dtype, device=raw.device)
         most = 1e3 * variance.sqrt()[..., row]  # a correlation within a millionth of 1
-        lower = _filled(lower, row, column, torch.maximum(torch.minimum(rest, most), -most))
+        places, values = (row * n_targets + column).expand(rest.shape), torch.maximum(torch.minimum(rest, most), -most)
+        square = torch.zeros(*loc.shape, n_targets, dtype=raw.dtype, device=raw.device)
+        lower = square.flatten(-2).scatter(-1, places, values).unflatten(-1, (n_targets, n_targets))
         return TorchMultivariateNormal(loc, scale_tril=lower + torch.diag_embed(variance.sqrt()), validate_args=False)
 
     def _n_targets(self, n_outputs: int) -> int:
@@ -73,10 +74,3 @@ class MultivariateNormal(Numbers):
         if not possible:
             raise ValueError(f"`raw` must have `raw_size(n_targets)` outputs for {self}, got {n_outputs}")
         return possible[0]
-
-
-def _filled(square: Tensor, row: Tensor, column: Tensor, values: Tensor) -> Tensor:
-    """The square matrices with these values put in."""
-    n_targets = square.shape[-1]
-    places = (row * n_targets + column).expand(values.shape)
-    return square.flatten(-2).scatter(-1, places, values).unflatten(-1, (n_targets, n_targets))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.distributions import Distribution
 
-from deep_ensembles._checks import check_number
 from deep_ensembles.distributions import NegativeBinomial as Family
 from deep_ensembles.heads._base import LOG_LIMIT, Counts, for_targets, positive, split_raw
 
@@ -32,14 +31,8 @@ class NegativeBinomial(Counts):
     offset: float | None = None
     min_size: float = 1e-2
 
-    def __post_init__(self) -> None:
-        check_number("min_size", self.min_size, low=0, above=True)
-
-    def raw_size(self, n_targets: int) -> int:
-        return 2 * n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
-        log_mean, form = split_raw(self, raw, 2)
+        log_mean, form = split_raw(self, raw)
         size = positive(form, self.min_size, 1e6)
         log_odds = (log_mean + (self.offset or 0.0)).clamp(*LOG_LIMIT) - size.log()
         return for_targets(lambda n, logits, validate_args: Family(n, logits=logits, validate_args=False), size, log_odds)

@@ -7,7 +7,6 @@ from torch.distributions import Distribution
 from torch.distributions import Normal as TorchNormal
 from torch.nn import functional as F
 
-from deep_ensembles._checks import check_number
 from deep_ensembles.heads._base import Numbers, for_targets, limited, split_raw
 
 
@@ -32,17 +31,11 @@ class Normal(Numbers):
 
     min_variance: float = 1e-6
 
-    def __post_init__(self) -> None:
-        check_number("min_variance", self.min_variance, low=0, above=True)
-
-    def raw_size(self, n_targets: int) -> int:
-        return 2 * n_targets
-
     def __call__(self, raw: Tensor) -> Distribution:
         mean, variance = self.moments(raw)
         return for_targets(TorchNormal, mean, variance.sqrt())
 
     def moments(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of every target, each `[..., batch, target]`."""
-        mean, spread = split_raw(self, raw, 2)
+        mean, spread = split_raw(self, raw)
         return limited(mean), F.softplus(spread.contiguous()) + self.min_variance

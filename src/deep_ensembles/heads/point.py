@@ -24,9 +24,7 @@ class Point(Numbers):
     """
 
     rule: ClassVar = "squared_error"
-
-    def raw_size(self, n_targets: int) -> int:
-        return n_targets
+    n_parameters: ClassVar = 1
 
     def __call__(self, raw: Tensor) -> Distribution:
         return for_targets(Delta, raw)

@@ -1,6 +1,7 @@
 """Counts whose variance is their mean."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Distribution
@@ -26,10 +27,8 @@ class Poisson(Counts):
     """
 
     offset: float | None = None
-
-    def raw_size(self, n_targets: int) -> int:
-        return n_targets
+    n_parameters: ClassVar = 1
 
     def __call__(self, raw: Tensor) -> Distribution:
-        (log_rate,) = split_raw(self, raw, 1)
+        (log_rate,) = split_raw(self, raw)
         return for_targets(Family, (log_rate + (self.offset or 0.0)).clamp(*LOG_LIMIT).exp())

@@ -1,6 +1,7 @@
 """Quantiles at chosen levels, without a formula for what lies between."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -46,26 +47,16 @@ class Quantiles(Numbers):
             check_number("levels", level, low=0, high=1, above=True, below=True)
         increasing = len(self.levels) >= 2 and list(self.levels) == sorted(set(self.levels))
         require(increasing, "levels", "at least two, increasing", self.levels)
-        check_number("min_gap", self.min_gap, low=0, above=True)
+        super().__post_init__()
 
     def raw_size(self, n_targets: int) -> int:
         return len(self.levels) * n_targets
 
     def __call__(self, raw: Tensor) -> Distribution:
-        middle, *rest = split_raw(self, raw, len(self.levels))
-        first = (len(self.levels) - 1) // 2
-        gaps = [positive(gap, self.min_gap) for gap in rest]
-        values = [limited(middle)]
-        values += [values[0] + step for step in _steps(gaps[first:])]
-        values = [*reversed([values[0] - step for step in _steps(gaps[:first])]), *values]
+        middle, *rest = split_raw(self, raw)
+        below = (len(self.levels) - 1) // 2
+        centre, gaps = limited(middle).unsqueeze(-1), positive(torch.stack(rest, dim=-1), self.min_gap)
+        lower = (centre - gaps[..., :below].cumsum(-1)).flip(-1)
+        values = torch.cat([lower, centre, centre + gaps[..., below:].cumsum(-1)], dim=-1)  # [..., target, level]
         levels = torch.tensor(self.levels, dtype=raw.dtype, device=raw.device)
-        return for_targets(_interpolated(levels), torch.stack(values, dim=-1), own_dims=1)
-
-
-def _steps(gaps: list[Tensor]) -> list[Tensor]:
-    """Their running sums."""
-    return list(torch.stack(gaps).cumsum(0)) if gaps else []
-
-
-def _interpolated(levels: Tensor):  # type: ignore[no-untyped-def]
-    return lambda values, validate_args: Interpolated(values, levels)
+        return for_targets(partial(Interpolated, levels=levels), values, own_dims=1)

@@ -46,8 +46,7 @@ class StudentT(Numbers):
     def __post_init__(self) -> None:
         if self.degrees_of_freedom is not None:
             check_number("degrees_of_freedom", self.degrees_of_freedom, low=0, above=True)
-        check_number("min_degrees_of_freedom", self.min_degrees_of_freedom, low=0, above=True)
-        check_number("min_variance", self.min_variance, low=0, above=True)
+        super().__post_init__()
 
     @property
     def point(self) -> PointPrediction:  # type: ignore[override]
@@ -58,7 +57,7 @@ class StudentT(Numbers):
         return (3 if self.degrees_of_freedom is None else 2) * n_targets
 
     def __call__(self, raw: Tensor) -> Distribution:
-        loc, spread, *tail = split_raw(self, raw, self.raw_size(1))
+        loc, spread, *tail = split_raw(self, raw)
         scale = (F.softplus(spread) + self.min_variance).sqrt()
         return for_targets(Family, self.degrees(tail[0] if tail else loc), limited(loc), scale)
 

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from deep_ensembles._checks import require
 from deep_ensembles._tensors import checked_target, refuse
 from deep_ensembles.distributions import family, rebuilt
-from deep_ensembles.mixture import Mixture, precise
+from deep_ensembles.mixture import Mixture, mixture_of, precise
 from deep_ensembles.recalibration._recalibrated import Recalibrated
 from deep_ensembles.scoring import log_score
 
@@ -39,7 +39,7 @@ def as_mixture(name: str, distribution: Distribution, *kinds: str) -> Mixture:
         usable = isinstance(distribution, Distribution) and not isinstance(distribution, Recalibrated)
         if not usable or not distribution.batch_shape:
             raise TypeError(f"`distribution` must be a Mixture or a batch of one of torch's, got {_described(distribution)}")
-        mixture = Mixture(rebuilt(distribution, lambda parameter: parameter[None]))
+        mixture = mixture_of(distribution)
     assert isinstance(mixture, Mixture)
     if mixture.kind not in kinds:
         cure = "temperature" if mixture.kind in ("classes", "labels") else "isotonic"

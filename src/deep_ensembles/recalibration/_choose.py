@@ -12,12 +12,12 @@ from deep_ensembles._checks import require
 from deep_ensembles._random import RandomState, seed_sequence
 from deep_ensembles._splits import random_parts
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.recalibration._base import Prediction, Recalibration, as_mixture, held_out
+from deep_ensembles.recalibration._base import Recalibration, as_mixture, held_out
 from deep_ensembles.recalibration.conformal import conformal
 from deep_ensembles.recalibration.isotonic import isotonic
 from deep_ensembles.recalibration.temperature import temperature
 from deep_ensembles.recalibration.variance_scaling import is_stretchable, variance_scaling
-from deep_ensembles.scoring import ScoringRule, log_score
+from deep_ensembles.scoring import log_score
 
 _FITS: dict[str, Callable[[Distribution, Any], Recalibration] | None] = {
     "none": None,
@@ -67,8 +67,8 @@ def choose(
     generator = np.random.default_rng(seed_sequence(random_state))
     parts = random_parts(_FOLDS, len(truth), None if groups is None else np.asarray(groups), generator)
     folds = [torch.from_numpy(part) for part in parts]
-    predictions = {name: [_predicted(_FITS[name], mixture, truth, fold) for fold in folds] for name in compared}
-    fit = _FITS[_tied({name: _scored(log_score, parts, truth, folds) for name, parts in predictions.items()})[0]]
+    scores = {name: torch.cat([_score(_FITS[name], mixture, truth, fold) for fold in folds]) for name in compared}
+    fit = _FITS[_tied(scores)[0]]
     return None if fit is None else fit(mixture, truth)
 
 
@@ -80,16 +80,12 @@ def _default(mixture: Mixture) -> tuple[str, ...]:
     return ("none", *stretched) if mixture.event_shape else ("none", *stretched, "isotonic")
 
 
-def _predicted(fit: Any, mixture: Mixture, target: Tensor, fold: Tensor) -> Prediction:
-    """What is predicted for a fold by a recalibration fitted on the others."""
+def _score(fit: Any, mixture: Mixture, target: Tensor, fold: Tensor) -> Tensor:
+    """The score of every row of a fold, recalibrated by the others."""
     others = torch.ones(len(target), dtype=torch.bool)
     others[fold] = False
-    return mixture[fold] if fit is None else fit(mixture[others], target[others])(mixture[fold])
-
-
-def _scored(rule: ScoringRule, predictions: list[Prediction], target: Tensor, folds: list[Tensor]) -> Tensor:
-    """The score of every row, fold by fold."""
-    return torch.cat([rule(prediction, target[fold]) for prediction, fold in zip(predictions, folds, strict=True)])
+    prediction = mixture[fold] if fit is None else fit(mixture[others], target[others])(mixture[fold])
+    return log_score(prediction, target[fold])
 
 
 def _tied(scores: dict[str, Tensor]) -> list[str]:

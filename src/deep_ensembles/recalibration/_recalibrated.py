@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 from torch.distributions.constraints import Constraint
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import by_pieces, family, normal_cdf, ranked_probability_score, rebuilt
+from deep_ensembles.distributions import changed_entropy, family, mixed_moments, normal_cdf, ranked_probability_score
 from deep_ensembles.mixture import Mixture
 
 Vector = NDArray[np.float64]
-# Integrals are taken between the mixture's quantiles at these levels and their mirror images; further out, where tails may
-# be heavy, between these multiples of the distance from the middle.
-_LEVELS = (*(part / 40 for part in range(20, 1, -1)), 0.035, 0.02, 0.01, 5e-3, 2e-3, 5e-4, 1e-4, 1e-5, 1e-6, 1e-9, 1e-13)
-_MULTIPLES = (2.0, 4.0, 10.0, 1e2, 1e3, 1e6, 1e12, 1e24, 1e48, 1e96, 1e144)
-_NODES = 4
-# Counts are added one by one up to so many, and by blocks beyond.
-_MOST_COUNTS = 2048
-_CHUNK_ELEMENTS = 4_000_000
 # Maps of so many levels are smooth enough for a shorter way to moments.
 _FEW_LEVELS = 128
 
@@ -60,25 +51,11 @@ class Recalibrated(Distribution):
 
     def __init__(self, mixture: Mixture, before: Sequence[float], after: Sequence[float]) -> None:
         self.mixture, self.before, self.after = mixture, tuple(before), tuple(after)
+        self.n_members, self.device, self.kind = mixture.n_members, mixture.device, mixture.kind
         super().__init__(mixture.batch_shape, mixture.event_shape, validate_args=False)
 
     def __repr__(self) -> str:
         return f"Recalibrated({self.mixture!r}, {len(self.before)} levels)"
-
-    @property
-    def n_members(self) -> int:
-        """How many members the mixture has."""
-        return self.mixture.n_members
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.mixture.device
-
-    @property
-    def kind(self) -> str:
-        """What is predicted: numbers or counts."""
-        return self.mixture.kind
 
     @property
     def support(self) -> Constraint:
@@ -111,9 +88,7 @@ class Recalibrated(Distribution):
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """P(Y ≤ value) and P(Y > value), each exact however small it is."""
-        lower, upper = self.mixture.tails(value)
-        mirrored = ([1 - level for level in reversed(levels)] for levels in (self.before, self.after))
-        return self._changed(lower), _mapped(upper, *mirrored)
+        return self._changed_tails(*self.mixture.tails(value))
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles; of counts the least whole number that reaches the level."""
@@ -131,15 +106,27 @@ class Recalibrated(Distribution):
     def _changed(self, levels: Tensor) -> Tensor:
         return _mapped(levels, self.before, self.after)
 
+    def _changed_tails(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        mirrored = ([1 - level for level in reversed(levels)] for levels in (self.before, self.after))
+        return self._changed(lower), _mapped(upper, *mirrored)
+
+    @property
+    def _log_slopes(self) -> Vector:
+        return np.log(np.diff(self.after) / np.diff(self.before))
+
+    @property
+    def _kinks(self) -> Tensor | None:
+        """Where the distribution function has corners, `[kink, *batch]`, or some of them; of counts they do not matter."""
+        if self.kind == "counts":
+            return None
+        levels = self.mixture.weights.new_tensor(self.before[1:-1])[:: 1 + len(self.before) // _FEW_LEVELS]
+        return self.mixture.icdf(levels.reshape(-1, *[1] * len(self.batch_shape)))
+
     def crps(self, target: Tensor) -> Tensor:
         """The continuous ranked probability score."""
-        mixture, kinks = self.mixture, None
-        if len(self.before) <= _FEW_LEVELS:
-            levels = mixture.weights.new_tensor(self.before[1:-1])
-            kinks = mixture.icdf(levels.reshape(-1, *[1] * len(self.batch_shape)))
-        return ranked_probability_score(
-            mixture.components, mixture.weights, target.to(mixture.weights), self._changed, kinks
-        )
+        components, weights = self.mixture.components, self.mixture.weights
+        kinks = self._kinks if len(self.before) <= _FEW_LEVELS else None
+        return ranked_probability_score(components, weights, target.to(weights), self._changed_tails, kinks)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         """Quantiles at random levels."""
@@ -183,7 +170,11 @@ class Recalibrated(Distribution):
 
     def entropy(self) -> Tensor:
         """Entropy in nats."""
-        return self._by_rows(_entropies)[0]
+
+        def slope(levels: Tensor) -> Tensor:
+            return levels.new_tensor(self._log_slopes).exp()[_piece(levels, levels.new_tensor(self.before))]
+
+        return changed_entropy(self.mixture.components, self.mixture.weights, self._changed_tails, slope, self._kinks)
 
     @property
     def mutual_information(self) -> Tensor:
@@ -195,94 +186,14 @@ class Recalibrated(Distribution):
         """The sum of the members' divergences from their mixture, in nats."""
         return self.mixture.disagreement
 
-    @property
-    def _log_slopes(self) -> Vector:
-        return np.log(np.diff(self.after) / np.diff(self.before))
-
     @functools.cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
-        if isinstance(self.mixture.components, Normal) and len(self.before) <= _FEW_LEVELS and len(self.batch_shape) == 1:
-            centre = self.mixture.mean
-            first, second = mapped_moments(self.mixture, self.before, self.after)
-            return centre + first, second - first.square()
-        mean, variance = self._by_rows(_sums if self.kind == "counts" else _by_pieces)[:2]
-        return mean, torch.where(self.mixture.variance.isinf(), torch.inf, variance)
-
-    def _by_rows(self, integrate: Callable[[Recalibrated], Tensor]) -> Tensor:
-        """Integrals `[integral, *batch]`, some rows at a time."""
-        n_rows, n_dims, members = math.prod(self.batch_shape), len(self.batch_shape), self.n_members
-        flat = rebuilt(self.mixture.components, lambda part: part.reshape(members, n_rows, *part.shape[1 + n_dims :]))
-        whole = Recalibrated(Mixture(flat, self.mixture.weights), self.before, self.after)
-        chunks = torch.arange(n_rows, device=self.device).split(max(1, _CHUNK_ELEMENTS // (_MOST_COUNTS * members)))
-        parts = [integrate(whole[rows]) for rows in chunks] if n_rows else [self.mixture.weights.new_zeros(2, 0)]
-        return torch.cat(parts, dim=1).reshape(-1, *self.batch_shape)
-
-
-def _levels(mixture: Mixture) -> Tensor:
-    """Levels from one tail to the other, as far out as the number format tells them from 0 and 1."""
-    levels = [level for level in _LEVELS if level > 4 * torch.finfo(mixture.weights.dtype).eps]
-    return mixture.weights.new_tensor([*reversed(levels), *(1 - level for level in levels[1:])])
-
-
-def _by_pieces(rows: Recalibrated) -> Tensor:
-    r"""Mean and variance of numbers, `[2, row]`.
-
-    With a centre c, $\mathbb{E}[Y] = c - \int_{-\infty}^c G + \int_c^\infty (1 - G)$ and
-    $\mathbb{E}[(Y - c)^2] = 2\int_{-\infty}^c (c - y)\,G + 2\int_c^\infty (y - c)(1 - G)$: sums of positive numbers,
-    bounded however steep the density is.
-    """
-    inner = rows.mixture.icdf(_levels(rows.mixture).unsqueeze(-1))
-    centre, most = inner[len(inner) // 2], torch.finfo(inner.dtype).max ** 0.4
-    far = [times for times in _MULTIPLES if times < most]
-    outer = [centre + times * (end - centre) for end in (inner[0], inner[-1]) for times in far]
-    knots = torch.stack([*reversed(outer[: len(far)]), *inner, *outer[len(far) :]])
-
-    def tail_moments(points: Tensor, smooth: bool) -> Tensor:
-        lower, upper = rows.tails(points)
-        distance = points - centre
-        tail = torch.where(distance < 0, lower, upper).nan_to_num(0.0)
-        return torch.stack([tail * distance.sign(), 2 * tail * distance.abs()])
-
-    shift, square = by_pieces(knots, centre.expand_as(knots[1:]), tail_moments, n_nodes=_NODES)
-    return torch.stack([centre + shift, square - shift.square()])
-
-
-def _entropies(rows: Recalibrated) -> Tensor:
-    r"""Of numbers $-\int \log f(F^{-1}(u))\,g'(u)\,du - \int g' \log g'$: the map's part is a sum, the other is smooth."""
-    if rows.kind == "counts":
-        return _sums(rows)[2:]
-    knots = _levels(rows.mixture)
-    if len(rows.before) <= _FEW_LEVELS:
-        knots = torch.cat([knots, knots.new_tensor(rows.before[1:-1])]).sort().values
-    nodes, shares = (knots.new_tensor(rule) / 2 for rule in leggauss(_NODES))
-    levels = (knots[:-1, None] + knots.diff()[:, None] * (nodes + 0.5)).flatten()
-    weights = (knots.diff()[:, None] * shares).flatten() * knots.new_tensor(rows._log_slopes).exp()[
-        _piece(levels, knots.new_tensor(rows.before))
-    ]
-    logs = rows.mixture.log_prob(rows.mixture.icdf(levels.unsqueeze(-1)))
-    return (-(weights.unsqueeze(-1) * logs).sum(0) - float(np.diff(rows.after) @ rows._log_slopes))[None]
-
-
-def _sums(rows: Recalibrated) -> Tensor:
-    """Mean, variance and entropy of counts, `[3, row]`; where they are many, those beyond the first in even blocks."""
-    mixture, levels = rows.mixture, _levels(rows.mixture)
-    first, last = (mixture.icdf(level) for level in (levels[0], levels[-1]))
-    n_counts = min(_MOST_COUNTS, int((last - first).max()) + 1)
-    points = first + torch.arange(n_counts, device=first.device).to(first).unsqueeze(-1)
-    below = mixture.log_prob(points).exp().cumsum(0) + mixture.cdf(first - 1)
-    if bool((last > points[-1]).any()):
-        shares = torch.linspace(0, 1, _MOST_COUNTS // 4, device=first.device).to(first).unsqueeze(-1)[1:]
-        reach = (last - points[-1]).clamp_min(0)
-        far = torch.cat([points[-1] + reach * shares, mixture.icdf(levels.unsqueeze(-1)).maximum(points[-1])])
-        far = far.floor().sort(0).values
-        points, below = torch.cat([points, far]), torch.cat([below, mixture.cdf(far)])
-    changed = rows._changed(below.clamp_max(1.0))
-    mass = torch.cat([changed[:1], changed.diff(dim=0).clamp_min(0)])
-    widths = torch.cat([torch.ones_like(points[:1]), points.diff(dim=0)]).clamp_min(1)
-    middles = points - (widths - 1) / 2
-    mean = (mass * middles).sum(0)
-    variance = (mass * ((middles - mean).square() + (widths.square() - 1) / 12)).sum(0)
-    return torch.stack([mean, variance, -torch.xlogy(mass, mass / widths).sum(0)])
+        mixture, few = self.mixture, len(self.before) <= _FEW_LEVELS
+        if isinstance(mixture.components, Normal) and few and len(self.batch_shape) == 1:
+            first, second = mapped_moments(mixture, self.before, self.after)
+            return mixture.mean + first, second - first.square()
+        mean, variance = mixed_moments(mixture.components, mixture.weights, self._changed_tails, self._kinks)
+        return mean, torch.where(mixture.variance.isinf(), torch.inf, variance)
 
 
 def check_levels(before: Sequence[float], after: Sequence[float]) -> None:

@@ -14,12 +14,14 @@ from deep_ensembles.distributions import (
     Interpolated,
     NormalMixture,
     Ordered,
+    alone,
+    by_family,
     gamma_tails,
+    indexed,
     marginal,
     normal_cdf,
     parameters,
     ranked_probability_score,
-    rebuilt,
     student_t_tails,
     tails,
 )  # fmt: skip
@@ -55,15 +57,12 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
 
 
 def _of_single(distribution: Distribution, target: Tensor) -> Tensor:
-    for kind in type(distribution).__mro__:
-        if kind in _CLOSED:
-            return _CLOSED[kind](distribution, target)
-    return _by_quadrature(distribution, target)
+    return (by_family(_CLOSED, distribution) or _by_quadrature)(distribution, target)
 
 
 def _by_quadrature(distribution: Distribution, target: Tensor) -> Tensor:
-    alone, like = rebuilt(distribution, lambda parameter: parameter.unsqueeze(0)), parameters(distribution)[0]
-    return ranked_probability_score(alone, like.new_ones(1), target.to(like.dtype))
+    like = parameters(distribution)[0]
+    return ranked_probability_score(alone(distribution), like.new_ones(1), target.to(like.dtype))
 
 
 def _of_mixture(mixture: Mixture, target: Tensor) -> Tensor:
@@ -76,7 +75,7 @@ def _of_mixture(mixture: Mixture, target: Tensor) -> Tensor:
         means, variances, weights = (part.movedim(-1, 0).flatten(0, 1) for part in (normals.mean, normals.variance, weights))
         return _of_normals(means, variances, weights, target)
     if mixture.n_members == 1:
-        return _of_single(rebuilt(components, lambda parameter: parameter[0]), target)
+        return _of_single(indexed(components, 0), target)
     return ranked_probability_score(components, mixture.weights, target.to(mixture.weights.dtype))
 
 

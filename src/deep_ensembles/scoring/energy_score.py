@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal, Normal
 
-from deep_ensembles.distributions import indexed, marginal, parameters, quantiles, rebuilt
+from deep_ensembles.distributions import alone, marginal, parameters, quantiles
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.scoring._base import aligned, require_numbers, require_quantiles
 from deep_ensembles.scoring.crps import crps
@@ -38,12 +38,10 @@ def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
         return crps(distribution, target)
     target = aligned(distribution, target)
     require_numbers("energy_score", distribution)
-    if not isinstance(distribution, Mixture):
-        distance, between = _distances([distribution], target)
-        return distance[0] - between[0, 0] / 2
-    members = [indexed(distribution.components, m) for m in range(distribution.n_members)]
+    members, weights = [distribution], torch.ones(1)
+    if isinstance(distribution, Mixture):
+        members, weights = [distribution.member(m) for m in range(distribution.n_members)], distribution.weights
     distance, between = _distances(members, target)
-    weights = distribution.weights
     score = torch.zeros_like(distance[0])
     for m, away in enumerate(distance):
         score = score + weights[m] * away
@@ -109,8 +107,8 @@ def _draws(distribution: Distribution) -> tuple[Tensor, Tensor]:
     like = parameters(distribution)[0]
     levels = _levels(distribution.event_shape[0]).to(like)
     levels = levels.reshape(*levels.shape[:2], *[1] * len(distribution.batch_shape), -1)
-    alone = rebuilt(marginal(distribution), lambda parameter: parameter.unsqueeze(0))
-    first, second = (quantiles(alone, like.new_ones(1), part) for part in levels)
+    single = alone(marginal(distribution))
+    first, second = (quantiles(single, like.new_ones(1), part) for part in levels)
     return first, second
 
 
