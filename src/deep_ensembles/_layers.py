@@ -82,4 +82,5 @@ class Skip(nn.Sequential):
     """A sequence of layers whose input is added to its output, x + f(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + super().forward(x)
+        y: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return x + y

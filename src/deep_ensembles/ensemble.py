@@ -195,27 +195,26 @@ class Ensemble:
         """
         first = ensembles[0]
         same = all(repr(other.members.modules[0]) == repr(first.members.modules[0]) for other in ensembles)
-        require(
-            same and all(other.head == first.head for other in ensembles), "ensembles", "of one architecture and head", ""
-        )
+        same = same and all(other.head == first.head for other in ensembles)
+        require(same, "ensembles", "of one architecture and head", ensembles)
         counts = [ensemble.n_members for ensemble in ensembles]
         weights = [share / count for share, count in zip(shares, counts, strict=True) for _ in range(count)]
-        starts = np.cumsum([0, *counts[:-1]])
-        numbers = [None if e.out_of_fold_members is None else e.out_of_fold_members + start
-                   for e, start in zip(ensembles, starts, strict=True)]  # fmt: skip
-        raws = [ensemble.out_of_fold_raw for ensemble in ensembles]
-        histories = [ensemble.history for ensemble in ensembles]
+        starts = np.cumsum([0, *counts[:-1]]).tolist()
+        unseen = [e.out_of_fold_members + start for e, start in zip(ensembles, starts, strict=True)
+                  if e.out_of_fold_members is not None]  # fmt: skip
+        raws = [ensemble.out_of_fold_raw for ensemble in ensembles if ensemble.out_of_fold_raw is not None]
+        histories = [ensemble.history for ensemble in ensembles if ensemble.history is not None]
         return dataclasses.replace(
             first,
             members=concatenated_members([ensemble.members for ensemble in ensembles]),
             standardization=Standardization.concatenated([ensemble.standardization for ensemble in ensembles]),
             network=[ensemble.network for ensemble in ensembles],
             seeds=tuple(seed for ensemble in ensembles for seed in ensemble.seeds),
-            weights=torch.tensor(weights, dtype=torch.float64) / sum(weights),
-            history=None if any(part is None for part in histories) else np.concatenate(histories, axis=1),
+            weights=torch.tensor(weights, dtype=torch.float64),
+            history=np.concatenate(histories, axis=1) if len(histories) == len(ensembles) else None,
             recalibration=None,
-            out_of_fold_members=None if any(part is None for part in numbers) else np.concatenate(numbers),
-            out_of_fold_raw=None if any(part is None for part in raws) else torch.cat(raws),
+            out_of_fold_members=np.concatenate(unseen) if len(unseen) == len(ensembles) else None,
+            out_of_fold_raw=torch.cat(raws) if len(raws) == len(ensembles) else None,
         )
 
     def to(self, device: str | torch.device) -> Ensemble:

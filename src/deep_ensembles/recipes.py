@@ -30,7 +30,7 @@ from deep_ensembles.training import Cosine, Recipe, RobustScaling
 Auto = Literal["auto"]
 EFFORTS = ("fast", "default", "best")
 
-# The paper's protocol: one hidden layer of 50 rectified units (section 3.2), 40 epochs of Adam, five networks, no held-out rows.
+# The paper's protocol (its section 3.2): five networks of one hidden layer, 40 epochs, no rows held out.
 PAPER: dict[str, Any] = {
     "n_members": 5,
     "hidden_sizes": (50,),
@@ -94,9 +94,8 @@ class Task:
 
     def subset(self, rows: np.ndarray) -> Task:
         """The same for some rows."""
-        parts = {name: getattr(self, name) for name in ("sample_weight", "groups")}
-        chosen = {name: None if part is None else part[rows] for name, part in parts.items()}
-        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows], **chosen)
+        weights, groups = (None if part is None else part[rows] for part in (self.sample_weight, self.groups))
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows], sample_weight=weights, groups=groups)
 
 
 def _equal_rows(inputs: np.ndarray) -> np.ndarray:
@@ -156,8 +155,8 @@ def fit_recipe(
 ) -> Fitted:
     """Train an ensemble with the settings that the data ask for.
 
-    Members hold out complementary folds, equal rows and groups in one piece. Several networks and heads are tried, on some of
-    the rows where these are many, and compared by the likelihood of rows that they did not see; the best are joined,
+    Members hold out complementary folds, with equal rows and groups in one piece. Several networks and heads are tried, on
+    some of the rows where these are many, and compared by the likelihood of rows that they did not see; the best are joined,
     weighted and recalibrated by the same rows.
 
     Arguments:
@@ -230,7 +229,7 @@ class _Search:
             return [task.default_head]
         step, distinct = target_step(task.targets)
         floor = max(StudentT.min_variance, step**2 / 12)
-        several = [StudentT(min_variance=floor)]
+        several: list[Any] = [StudentT(min_variance=floor)]
         if self.effort != "fast" and np.ndim(task.targets) == 1:
             several.append(Normal(min_variance=max(Normal.min_variance, floor)))
             enough = task.n_rows >= 1000 and distinct > 0.5
@@ -312,7 +311,7 @@ class _Search:
         return [self.trial(replace(trial.candidate, head=head), task) for trial in kept if trial is not best]
 
     def has_time(self) -> bool:
-        """Whether there is time for another trial, if it takes as long as the ones before on average."""
+        """Whether there is time for another trial."""
         return time.monotonic() < self.end
 
     def trial(self, candidate: _Candidate, task: Task) -> _Trial:
@@ -391,8 +390,10 @@ class _Search:
 
     def described(self, trials: Sequence[_Trial], shares: Sequence[float], recalibration: Any) -> dict[str, Any]:
         """What was chosen, as plain data."""
-        settings = {name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
-                    for name, value in self.settings(self.task).items() if name not in ("checkpoint", "verbose", "device")}  # fmt: skip
+        hidden = ("checkpoint", "verbose", "device", "time_limit")
+        settings = {name: value for name, value in self.settings(self.task).items() if name not in hidden}
+        plain = (bool, int, float, str, type(None))
+        settings = {name: value if isinstance(value, plain) else repr(value) for name, value in settings.items()}
         first = trials[0].candidate
         return {
             "n_members": sum(trial.ensemble.n_members for trial in trials),

@@ -4,7 +4,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -251,8 +251,8 @@ def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Fact
     try:
         inspect.signature(network).bind()
     except TypeError:
-        return partial(network, n_inputs, n_outputs)
-    return network  # type: ignore[return-value]
+        return partial(cast(Callable[[int, int], nn.Module], network), n_inputs, n_outputs)
+    return cast(Factory, network)
 
 
 def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:

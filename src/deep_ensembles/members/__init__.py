@@ -7,5 +7,6 @@ from deep_ensembles.members.plain import Plain
 from deep_ensembles.members.stacked import Stacked
 
 __all__ = [
-    "Factory", "FlatStack", "Looped", "Members", "Plain", "Stacked", "assemble", "concatenated_members", "copy_module", "copy_runs", "rebuild",
+    "Factory", "FlatStack", "Looped", "Members", "Plain", "Stacked", "assemble", "concatenated_members", "copy_module",
+    "copy_runs", "rebuild",
 ]  # fmt: skip

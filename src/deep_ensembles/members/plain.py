@@ -27,7 +27,7 @@ _KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, Periodic, SmoothClip, *_DERIVAT
 
 
 def is_plain(module: nn.Module) -> bool:
-    """Whether a network is a sequence of linear layers, batch norm, common activations, … (see `_KNOWN`), and skips of such."""
+    """Whether a network is a sequence of layers that are known here (see `_KNOWN`), and skips of such."""
     if type(module) is not nn.Sequential:
         return False
     parts = [part for part in module.modules() if type(part) not in (nn.Sequential, Skip)]
@@ -69,7 +69,7 @@ class Plain(Members):
         tensors = _Tensors(parameters, self._gradients, self._buffers)
         linear = [name for name, part in module.named_modules() if isinstance(part, nn.Linear)]
         self._layers = _layers(module, tensors, (linear[0], linear[-1]))
-        trained = [i for i, part in enumerate(module) if any(True for _ in part.parameters())]  # type: ignore[arg-type]
+        trained = [i for i, part in enumerate(module.children()) if any(True for _ in part.parameters())]
         self._n_fixed = trained[0]  # layers at the front that have nothing to learn
         drops = [part.p > 0 for part in module.modules() if isinstance(part, nn.Dropout)]
         self.traits.needs_seeds = any(drops)

@@ -9,6 +9,8 @@ from deep_ensembles._checks import check_flag, check_integer, check_number, requ
 from deep_ensembles._layers import Periodic, Skip, SmoothClip
 from deep_ensembles.networks.mlp import checked_sizes, make_activation
 
+_WAVE_OUTPUTS = 3  # numbers that stand for the waves of a column
+
 
 def periodic_mlp(
     in_features: int,
@@ -67,8 +69,8 @@ def periodic_mlp(
     layers: list[nn.Module] = [] if clip is None else [SmoothClip(clip)]
     size = in_features
     if n_frequencies and (columns is None or len(columns)):
-        layers.append(Periodic(in_features, n_frequencies, frequency_scale, 3, columns, dtype))
-        size += layers[-1].sizes[1] * 3  # type: ignore[operator, index]
+        layers.append(Periodic(in_features, n_frequencies, frequency_scale, _WAVE_OUTPUTS, columns, dtype))
+        size += _WAVE_OUTPUTS * (in_features if columns is None else len(columns))
     for hidden in checked_sizes(hidden_sizes):
         block = [nn.Linear(size, hidden, dtype=dtype), make_activation(activation)]
         block += [nn.Dropout(dropout)] if dropout > 0 else []

@@ -9,6 +9,7 @@ from deep_ensembles.training.recipe import Recipe, Run, plan_runs
 from deep_ensembles.training.step import Algorithm
 
 __all__ = [
-    "Adam", "AdamW", "Algorithm", "Checkpoint", "Constant", "Cosine", "Criterion", "InMemory", "Optimizer", "Recipe", "RobustScaling", "Rows",
-    "Run", "Schedule", "Standardization", "Streamed", "Trained", "TrainingDiverged", "plan_runs", "train",
+    "Adam", "AdamW", "Algorithm", "Checkpoint", "Constant", "Cosine", "Criterion", "InMemory", "Optimizer", "Recipe",
+    "RobustScaling", "Rows", "Run", "Schedule", "Standardization", "Streamed", "Trained", "TrainingDiverged",
+    "plan_runs", "train",
 ]  # fmt: skip

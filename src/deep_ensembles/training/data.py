@@ -319,8 +319,9 @@ class RowStatistics:
 
 @dataclass(frozen=True)
 class RobustScaling:
-    """Inputs minus their median, in units of their interquartile range (that of a normal is 1.35 deviations): outliers do not
-    squeeze the others together. Where more than half of the rows share a value, the unit is the standard deviation.
+    """Inputs minus their median, in units of their interquartile range: outliers do not squeeze the others together.
+
+    For normal numbers the unit is the standard deviation, and so it is where more than half of the rows share a value.
 
     Arguments:
         n_rows: how many rows, evenly spaced, quantiles are taken of.

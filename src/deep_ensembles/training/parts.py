@@ -258,8 +258,8 @@ def with_parts(build: Factory, parts: InputParts) -> Factory:
 
 
 def choose_inputs(
-    build: Factory, example: Tensor, parts: InputParts | None, standardize: bool, seed: int
-) -> tuple[Factory, InputParts | None, bool]:
+    build: Factory, example: Tensor, parts: InputParts | None, standardize: Any, seed: int
+) -> tuple[Factory, InputParts | None, Any]:
     """Whether whole numbers reach the network as they are or standardised, by trying the first network on two rows.
 
     A tensor of whole numbers is standardised unless the network refuses that (as an embedding does); whole-number parts
