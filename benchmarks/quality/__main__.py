@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-# Read when the libraries are loaded: every cell computes on one thread.
-os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from benchmarks.quality.page import write_page
 from benchmarks.quality.records import METHODS, RECORDS, Cell, cells, read_all, run, why_skipped
@@ -23,7 +18,6 @@ NAMES = tuple(dict.fromkeys(method.name for methods in METHODS.values() for meth
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parsed(arguments)
-    warnings.filterwarnings("ignore")
     if options.page is not None:
         write_page(options.page, read_all(options.records))
         _say(f"wrote {options.page}")

@@ -114,8 +114,10 @@ CLASSIFIERS = (
     ),
     Method(
         "forest", "random forest", fit_forest,
-        f"{N_FOREST} trees, leaves of at least 1, 3 or 10 rows by out-of-bag likelihood; "
-         "one more tree that says all classes are equal.",
+        (
+            f"{N_FOREST} trees, leaves of at least 1, 3 or 10 rows by out-of-bag likelihood; "
+            "one more tree that says all classes are equal."
+        ),
     ),
     Method(
         "boosting", "gradient boosting", fit_boosting,
@@ -123,8 +125,10 @@ CLASSIFIERS = (
     ),
     Method(
         "catboost", "CatBoost", fit_catboost,
-        f"Defaults; up to {MOST_TREES} trees by early stopping ({PATIENCE} rounds) on 20 % of the training rows, "
-         "then all rows are fitted with as many.",
+        (
+            f"Defaults; up to {MOST_TREES} trees by early stopping ({PATIENCE} rounds) on 20 % of the training rows, "
+            "then all rows are fitted with as many."
+        ),
         package="catboost",
     ),
     Method(

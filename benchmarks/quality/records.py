@@ -7,7 +7,9 @@ import importlib
 import json
 import math
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -79,8 +81,8 @@ def run(cell: Cell, root: Path) -> dict[str, Any]:
     parts = cell.table.load(cell.split)
     if cell.method.package is not None:
         importlib.import_module(cell.method.package)  # which is not a part of fitting
-    with threadpool_limits(1):
-        torch.set_num_threads(1)
+    with _one_thread(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         clock, processor = time.perf_counter(), time.process_time()
         fitted = cell.method.fit(parts.X_train, parts.y_train, cell.split)
         seconds = {"fit": time.perf_counter() - clock, "fit_cpu": time.process_time() - processor}
@@ -91,6 +93,17 @@ def run(cell: Cell, root: Path) -> dict[str, Any]:
     record = {**_about(cell, parts, fitted), "scores": _rounded(scores), "seconds": _rounded(seconds)}
     write_atomically(cell.path(root), (json.dumps(json_ready(record), indent=1) + "\n").encode())
     return record
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _scores(table: Table, prediction: Any, parts: Parts) -> dict[str, float | None]:

@@ -179,7 +179,7 @@ def _normal(mean: np.ndarray, deviation: np.ndarray) -> Normal:
 
 
 _TREES = f"by early stopping ({PATIENCE} rounds) on 20 % of the training rows, then all rows are fitted with as many"
-REGRESSORS = (
+REGRESSORS: tuple[Method, ...] = (
     Method("ours", "ours", fit_ours, "`DeepEnsembleRegressor(random_state=split)`.", ours=True),
     Method(
         "ours-fast", "ours, fast", partial(fit_ours, effort="fast"),
@@ -201,20 +201,26 @@ REGRESSORS = (
     ),
     Method(
         "quantile-boosting", "quantile boosting", fit_quantiles,
-        "scikit-learn's `HistGradientBoostingRegressor`, one per level (5, 10, 20, …, 90, 95 %) with its own early stopping "
-         "on 10 % of the rows; crossing quantiles are sorted, equal ones pushed apart by .001 standard deviations of the "
-         "target, straight lines between them; beyond, the tails of a Laplace through the median and the outermost quantile, "
-         "no shorter than a fifth of their mean over the training rows.",
+        (
+            "scikit-learn's `HistGradientBoostingRegressor`, one per level (5, 10, 20, …, 90, 95 %) with its own early "
+            "stopping on 10 % of the rows; crossing quantiles are sorted, equal ones pushed apart by .001 standard "
+            "deviations of the target, straight lines between them; beyond, the tails of a Laplace through median and "
+            "outermost quantile, no shorter than a fifth of their mean over the training rows."
+        ),
     ),
     Method(
         "forest", "random forest", fit_forest,
-        f"{N_FOREST} trees; a normal around their mean whose variance is partly constant and partly proportional to the "
-         "spread of the trees, on average that of out-of-bag residuals; how much of each: by out-of-bag likelihood.",
+        (
+            f"{N_FOREST} trees; a normal around their mean whose variance is partly constant and partly proportional to "
+            "the spread of the trees, on average that of out-of-bag residuals; how much of each: by out-of-bag likelihood."
+        ),
     ),
     Method(
         "gaussian-process", "Gaussian process", fit_gaussian_process,
-        f"Exact, one length per input and white noise, standardised, by marginal likelihood from two starts; up to {GP_ROWS} "
-         "training rows.",
+        (
+            "Exact, one length per input and white noise, standardised, by marginal likelihood from two starts; "
+            f"up to {GP_ROWS} training rows."
+        ),
         most_rows=GP_ROWS,
     ),
     Method(
@@ -223,8 +229,10 @@ REGRESSORS = (
     ),
     Method(
         "laplace", "Laplace", fit_laplace,
-        "One network (50-50 units, early stopping on 10 % of the rows) trained on squared error; Bayesian linear regression "
-         "on its last hidden layer, prior and noise by evidence.",
+        (
+            "One network (50-50 units, early stopping on 10 % of the rows) trained on squared error; Bayesian linear "
+            "regression on its last hidden layer, prior and noise by evidence."
+        ),
     ),
     Method(
         "realmlp", "RealMLP", partial(fit_pytabkit, name="RealMLP_TD_Regressor"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ class Table:
     Arguments:
         task: "regression" or "classification".
         kind: "uci", "embedded" or "made".
-        rows, features: how many the training and test rows of a split have together.
+        rows: how many the training and test rows of a split are together.
         n_splits: how many splits there are.
         load: the number of a split → its rows.
         is_fresh: whether every split is a new draw, so that splits share no rows.
@@ -47,18 +47,15 @@ class Table:
     task: str
     kind: str
     rows: int
-    features: int
     n_splits: int
     load: Callable[[int], Parts]
-    description: str = field(default="")
+    description: str = ""
     is_fresh: bool = False
 
 
 def _uci(name: str) -> Table:
     card = datasets.card(name)
-    return Table(
-        name, "regression", "uci", card.rows, card.features, card.splits, partial(_uci_parts, name), card.description
-    )
+    return Table(name, "regression", "uci", card.rows, card.splits, partial(_uci_parts, name), card.description)
 
 
 @cache
@@ -71,24 +68,21 @@ def _uci_parts(name: str, split: int) -> Parts:
     return Parts(X_train, y_train, X_test, y_test)
 
 
-def _embedded(name: str, load: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Table:
+def _embedded(name: str, rows: int, load: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Table:
+    parts = partial(_embedded_parts, load)
+    return Table(name, "classification", "embedded", rows, N_SPLITS, parts, "embedded in scikit-learn")
+
+
+def _embedded_parts(load: Callable[..., tuple[np.ndarray, np.ndarray]], split: int) -> Parts:
     X, y = load(return_X_y=True)
-    return Table(
-        name, "classification", "embedded", *X.shape, N_SPLITS, partial(_embedded_parts, X, y), "embedded in scikit-learn"
-    )
-
-
-def _embedded_parts(X: np.ndarray, y: np.ndarray, split: int) -> Parts:
     pairs = list(StratifiedShuffleSplit(N_SPLITS, test_size=TEST_SHARE, random_state=0).split(X, y))
     train, test = pairs[split]
     return Parts(X[train], y[train], X[test], y[test])
 
 
 def _made(made: MadeTable, task: str) -> Table:
-    load = partial(_made_parts, made)
-    n_features = made.draw(1, np.random.default_rng(0)).X.shape[1]
-    rows = made.n_train + made.n_test
-    return Table(made.name, task, "made", rows, n_features, N_SPLITS, load, made.description, is_fresh=True)
+    rows, load = made.n_train + made.n_test, partial(_made_parts, made)
+    return Table(made.name, task, "made", rows, N_SPLITS, load, made.description, is_fresh=True)
 
 
 def _made_parts(made: MadeTable, split: int) -> Parts:
@@ -101,10 +95,10 @@ TABLES = {
     for table in (
         *map(_uci, UCI),
         *(_made(made, "regression") for made in MADE_NUMBERS),
-        _embedded("breast-cancer", embedded.load_breast_cancer),
-        _embedded("wine", embedded.load_wine),
-        _embedded("iris", embedded.load_iris),
-        _embedded("digits", embedded.load_digits),
+        _embedded("breast-cancer", 569, embedded.load_breast_cancer),
+        _embedded("wine", 178, embedded.load_wine),
+        _embedded("iris", 150, embedded.load_iris),
+        _embedded("digits", 1797, embedded.load_digits),
         *(_made(made, "classification") for made in MADE_CLASSES),
     )
 }
