@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch.distributions import Normal
@@ -33,7 +35,7 @@ def fit_laplace(X: np.ndarray, y: np.ndarray, seed: int) -> Fitted:
     return Fitted(predict, {"noise": float(np.sqrt(noise) * scale)})
 
 
-def _hidden_layers(inputs, targets, seed):
+def _hidden_layers(inputs: np.ndarray, targets: np.ndarray, seed: int) -> Callable[[np.ndarray], np.ndarray]:
     """Standardised inputs → the last hidden layer of a trained network, and a column of ones."""
     ensemble = fit_ensemble(
         lambda: mlp(inputs.shape[1], 1, HIDDEN), inputs, targets, head=heads.Point(), scoring_rule=squared_error,

@@ -69,8 +69,8 @@ class Method:
 
 def held_out(X: np.ndarray, y: np.ndarray, seed: int, stratify: bool = False) -> list[np.ndarray]:
     """(inputs to fit, inputs held out, targets to fit, targets held out); of every class the same share, where that goes."""
-    enough = stratify and np.bincount(y).max() > 1 and np.unique(y, return_counts=True)[1].min() > 1
-    fits = enough and len(np.unique(y)) <= HELD_OUT * len(y)
+    counts = np.unique(y, return_counts=True)[1]
+    fits = stratify and counts.min() > 1 and len(counts) <= HELD_OUT * len(y)
     return train_test_split(X, y, test_size=HELD_OUT, random_state=seed, stratify=y if fits else None)
 
 

@@ -40,6 +40,7 @@ class Table:
         rows: how many the training and test rows of a split are together.
         n_splits: how many splits there are.
         load: the number of a split → its rows.
+        test_rows: how many a split has, where that is known before.
         is_fresh: whether every split is a new draw, so that splits share no rows.
     """
 
@@ -50,6 +51,7 @@ class Table:
     n_splits: int
     load: Callable[[int], Parts]
     description: str = ""
+    test_rows: int = 0
     is_fresh: bool = False
 
 
@@ -70,7 +72,9 @@ def _uci_parts(name: str, split: int) -> Parts:
 
 def _embedded(name: str, rows: int, load: Callable[..., tuple[np.ndarray, np.ndarray]]) -> Table:
     parts = partial(_embedded_parts, load)
-    return Table(name, "classification", "embedded", rows, N_SPLITS, parts, "embedded in scikit-learn")
+    return Table(
+        name, "classification", "embedded", rows, N_SPLITS, parts, "embedded in scikit-learn", round(TEST_SHARE * rows)
+    )
 
 
 def _embedded_parts(load: Callable[..., tuple[np.ndarray, np.ndarray]], split: int) -> Parts:
@@ -82,7 +86,7 @@ def _embedded_parts(load: Callable[..., tuple[np.ndarray, np.ndarray]], split: i
 
 def _made(made: MadeTable, task: str) -> Table:
     rows, load = made.n_train + made.n_test, partial(_made_parts, made)
-    return Table(made.name, task, "made", rows, N_SPLITS, load, made.description, is_fresh=True)
+    return Table(made.name, task, "made", rows, N_SPLITS, load, made.description, made.n_test, is_fresh=True)
 
 
 def _made_parts(made: MadeTable, split: int) -> Parts:
