@@ -77,7 +77,7 @@ def fit_table(
         known, mixture = rest, ensemble.mixture(unseen)
     held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, groups=known.groups, times=known.times)
     ensemble = ensemble if by_recipe else replace(ensemble, recalibration=held.fit_all())
-    single = held.fit_all(single=True) if held.mixture.n_members > 1 else None
+    single = held.fit_all(single=True) if ensemble.n_members > 1 else None
     facts = {
         "rows": {"trained": len(train), "held_out": len(rest)},
         "constant": _constant(train),

@@ -107,8 +107,9 @@ def check_targets(head: Any, name: str, y: NDArray[Any], rows: NDArray[np.int64]
     place = int((~head.support.check(values)).nonzero()[0])
     bounded = getattr(head, "high", None) is not None
     cure = "give wider bounds, as in logit_normal:low=-1,high=101" if bounded else "leave such rows out"
-    raise TableError(f"`{name}` must be {support_in_words(head.support)} for the head {name_of(head)}, but is {y[place]:g} in "
-                     f"row {rows[place] + 1}; {cure}, or take another head: `normal` takes any number")  # fmt: skip
+    needed = f"{support_in_words(head.support)} for the head {name_of(head)}"
+    raise TableError(f"`{name}` must be {needed}, but is {y[place]:g} in row {rows[place] + 1}; {cure}, "
+                     "or take another head: `normal` takes any number")  # fmt: skip
 
 
 def suggested_head(y: NDArray[Any], levels: NDArray[Any] | None = None) -> tuple[str, str] | None:
