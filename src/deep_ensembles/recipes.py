@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -17,15 +18,16 @@ from deep_ensembles._checks import require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import ComplementaryFolds
 from deep_ensembles._tensors import is_structured
+from deep_ensembles.distributions import rebuilt
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import GaussianMixture, HeadFunction, Normal, StudentT
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.networks import mlp, periodic_mlp
-from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose, variance_scaling
+from deep_ensembles.recalibration import Recalibration, Temperature, VarianceScaling, choose, variance_scaling
 from deep_ensembles.recalibration.variance_scaling import is_stretchable
 from deep_ensembles.scoring import censored, log_score
-from deep_ensembles.training import Cosine, Recipe, RobustScaling
+from deep_ensembles.training import Adam, Cosine, Recipe, RobustScaling
 
 Auto = Literal["auto"]
 EFFORTS = ("fast", "default", "best")
@@ -42,6 +44,8 @@ PAPER: dict[str, Any] = {
 
 _SCALES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the frequencies of waves, each about three times the one before
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
+_TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
+_MANY = 15_000  # rows from which only the best network is trained on all of them
 _MOST_EMBEDDED = 200  # columns with waves
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.05  # of an ensemble in a mixture of several; what has less is left out
@@ -173,7 +177,7 @@ def fit_recipe(
     ensemble = trials[0].ensemble
     if len(trials) > 1:
         ensemble = Ensemble.joined([trial.ensemble for trial in trials], shares)
-    recalibration = search.recalibration(ensemble)
+    recalibration = search.recalibration(ensemble, trials)
     return Fitted(replace(ensemble, recalibration=recalibration), search.described(trials, shares, recalibration))
 
 
@@ -191,9 +195,9 @@ class _Search:
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
-    def settings(self, task: Task) -> dict[str, Any]:
+    def settings(self, task: Task, is_linear: bool = False) -> dict[str, Any]:
         """The settings of `fit_ensemble` for these rows, what is explicit among them."""
-        n = task.n_rows
+        n, d = task.n_rows, task.inputs.shape[1]
         if self.preset == "paper":
             usual: dict[str, Any] = {name: PAPER[name] for name in ("max_epochs", "batch_size", "learning_rate")}
         else:
@@ -202,7 +206,7 @@ class _Search:
                 "max_epochs": epochs,
                 "batch_size": batch_size(n),
                 "drop_last": True,
-                "learning_rate": 0.005,
+                "learning_rate": 0.005 * min(1.0, 100 / d),
                 "schedule": Cosine(),
                 "averaging": 10.0,
                 "clip_norm": 1.0,
@@ -210,6 +214,12 @@ class _Search:
                 "patience": max(20, epochs // 4),
                 "standardize_inputs": RobustScaling(),
             }
+            if is_linear or d > n:
+                # Steps of Adam change all weights alike; where columns are many that finds worse weights than the gradient
+                # itself, which a large ε leaves as it is. The rate is what the largest eigenvalue of such inputs allows.
+                rate = 2 * n / (d**0.5 + n**0.5) ** 2 * (1.0 if task.n_classes else 0.1)
+                usual |= {"optimizer": Adam(epsilon=1.0), "learning_rate": min(1.0, rate)}
+                usual |= {"clip_norm": None} if task.n_classes else {}
         known = (*Recipe.__dataclass_fields__, "perturbation", "scoring_rule")
         return usual | {name: value for name, value in self.explicit.items() if name in known}
 
@@ -219,7 +229,7 @@ class _Search:
             return self.explicit["n_members"]
         if self.preset == "paper":
             return PAPER["n_members"]
-        return 10 if self.effort == "best" else 5
+        return 10 if self.effort == "best" or self.is_wide(task) else 5
 
     def heads(self, task: Task) -> list[Any]:
         """Heads to compare, the plainest first."""
@@ -274,13 +284,14 @@ class _Search:
         scales = (0.0,) if fixed or self.preset or not self.embedded(task) else _SCALES
         start = _Candidate(heads[0], scales[len(scales) // 2], sizes)
         can_choose = self.preset is None and self.settings(task).get("early_stopping") and self.n_members(task) > 1
-        if not can_choose or self.effort == "fast" or task.n_rows < _FEW or (len(scales) == 1 and len(heads) == 1):
+        if not can_choose or task.n_rows < _FEW or (self.effort == "fast" and not self.is_wide(task)):
             return [self.trial(start, task)], [1.0]
         if task.n_rows <= 1.5 * _PILOT_ROWS:
             return self.best(self.search(start, heads, scales, task))
         rows = np.random.default_rng(self.seeds[1]).choice(len(task.inputs), _PILOT_ROWS, replace=False)
         trials, shares = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
-        wanted = [trial.candidate for trial, share in zip(trials, shares, strict=True) if share >= max(0.3, max(shares))]
+        least = max(shares) if task.n_rows > _MANY else 0.25
+        wanted = [trial.candidate for trial, share in zip(trials, shares, strict=True) if share >= min(least, max(shares))]
         return self.best([self.trial(candidate, task) for candidate in wanted])
 
     def search(self, start: _Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
@@ -303,7 +314,15 @@ class _Search:
                         head, [trial for trial in trials if trial.candidate.head == heads[0]], best, task
                     )
                     best = trials[-1]
+        is_asked = self.explicit.get("network") is not None or "hidden_sizes" in self.explicit
+        if not is_asked and (task.n_classes or self.is_wide(task)) and self.has_time():
+            trials.append(self.trial(_Candidate(heads[0], 0.0, ()), task))
         return trials
+
+    @staticmethod
+    def is_wide(task: Task) -> bool:
+        """Whether there are so many columns, or so few rows, that a linear model is hard to beat."""
+        return task.n_rows < max(200, 4 * task.inputs.shape[1])
 
     def with_head(self, head: Any, trials: list[_Trial], best: _Trial, task: Task) -> list[_Trial]:
         """More trials of a head that turned out better: those of the other head that had a share in its mixture."""
@@ -316,7 +335,7 @@ class _Search:
 
     def trial(self, candidate: _Candidate, task: Task) -> _Trial:
         """Train a candidate's ensemble."""
-        settings, n_members = self.settings(task), self.n_members(task)
+        settings, n_members = self.settings(task, not candidate.hidden_sizes), self.n_members(task)
         if self.preset is None and settings.get("early_stopping") and "folds" not in self.explicit and n_members > 1:
             together = task.together()
             n_folds = min(5, n_members, int(together.max()) + 1)
@@ -363,7 +382,7 @@ class _Search:
 
     # -- afterwards ----------------------------------------------------------------------------------------------------
 
-    def recalibration(self, ensemble: Ensemble) -> Recalibration | None:
+    def recalibration(self, ensemble: Ensemble, trials: Sequence[_Trial]) -> Recalibration | None:
         """What out-of-fold predictions ask for."""
         fit = self.explicit.get("recalibration", choose if self.preset is None else None)
         if fit is None or is_structured(self.task.targets):
@@ -374,24 +393,45 @@ class _Search:
         counted = slice(None) if self.task.sample_weight is None else np.flatnonzero(self.task.sample_weight > 0)
         mixture = ensemble.out_of_fold(self.task.inputs)
         mixture = mixture if self.task.sample_weight is None else mixture[torch.from_numpy(counted)]
+        targets = torch.from_numpy(np.asarray(self.task.targets)[counted])
         if not is_asked and mixture.kind == "numbers" and is_stretchable(mixture):
-            return self.stretched(ensemble, mixture, np.asarray(self.task.targets)[counted])
-        return fit(mixture, torch.from_numpy(np.asarray(self.task.targets)[counted]))
+            return self.stretched(ensemble, mixture, targets)
+        if not is_asked and mixture.kind == "classes":
+            return self.tempered(ensemble, mixture, targets)
+        return fit(mixture, targets)
 
-    def stretched(self, ensemble: Ensemble, mixture: Mixture, targets: np.ndarray) -> VarianceScaling:
-        """One factor on all deviations: the best for out-of-fold predictions, which few members make, put right for all."""
+    def tempered(self, ensemble: Ensemble, mixture: Mixture, targets: Tensor) -> Temperature:
+        """One temperature: the best for out-of-fold predictions, which few members make, put right for all.
+
+        Its logarithm falls about linearly with the reciprocal of the number of members, from that of single members.
+        """
+        log = _log_temperature(mixture, targets)
+        k, m = effective_members(mixture.weights), effective_members(_weights(ensemble))
+        if k > 1.2:
+            parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
+            singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
+            log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
+        return Temperature(math.exp(log))
+
+    def stretched(self, ensemble: Ensemble, mixture: Mixture, targets: Tensor) -> VarianceScaling:
+        r"""One factor on all deviations: the best for out-of-fold predictions, which few members make, put right for all.
+
+        With r the variance between members in units of that within, k members have an error of $n + r/k$ and say
+        $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
+        """
         rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
         seen = ensemble.mixture(self.task.inputs[rows])
-        ratio = float((seen.epistemic / seen.aleatoric).clamp_max(10.0).mean()) * _effective(seen.weights)
-        factor = variance_scaling(mixture, torch.from_numpy(targets)).factor
-        k, m = 1 / float(mixture.weights.square().sum()), 1 / float(seen.weights.square().sum())
+        k, m = effective_members(mixture.weights), effective_members(seen.weights)
+        ratio = float((seen.epistemic / seen.aleatoric).clamp_max(10.0).mean()) * m / max(m - 1, 1e-9)
+        factor = variance_scaling(mixture, targets).factor
         noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
         return VarianceScaling(((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5)
 
     def described(self, trials: Sequence[_Trial], shares: Sequence[float], recalibration: Any) -> dict[str, Any]:
         """What was chosen, as plain data."""
         hidden = ("checkpoint", "verbose", "device", "time_limit")
-        settings = {name: value for name, value in self.settings(self.task).items() if name not in hidden}
+        used = self.settings(self.task, not trials[0].candidate.hidden_sizes)
+        settings = {name: value for name, value in used.items() if name not in hidden}
         plain = (bool, int, float, str, type(None))
         settings = {name: value if isinstance(value, plain) else repr(value) for name, value in settings.items()}
         first = trials[0].candidate
@@ -480,9 +520,29 @@ def _log_mixture(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
         return np.logaddexp.reduce(logs + np.log(shares)[:, None], axis=0)
 
 
-def _effective(weights: Tensor) -> float:
-    """What the variance between members of these weights is to be multiplied with to be that of single members."""
-    return 1 / (1 - float(weights.square().sum()))
+def effective_members(weights: Tensor) -> float:
+    """How many members of equal weight would average as well as these.
+
+    Example:
+        >>> effective_members(torch.tensor([0.5, 0.5])), effective_members(torch.tensor([1.0, 0.0]))
+        (2.0, 1.0)
+    """
+    return float(weights.sum().square() / weights.square().sum())
+
+
+def _log_temperature(mixture: Mixture, targets: Tensor) -> float:
+    """The logarithm of the most probable temperature; beforehand it is 1, give or take half."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log: float) -> float:
+        scores = log_score(Temperature(math.exp(log))(mixture), targets)
+        return float(scores.sum()) + 0.5 * (log / _TEMPERATURE_SPREAD) ** 2
+
+    return float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)
+
+
+def _weights(ensemble: Ensemble) -> Tensor:
+    return torch.ones(ensemble.n_members) if ensemble.weights is None else ensemble.weights
 
 
 def _log_scores(mixture: Mixture, task: Task) -> np.ndarray:

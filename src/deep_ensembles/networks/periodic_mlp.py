@@ -28,7 +28,8 @@ def periodic_mlp(
     """A multi-layer perceptron that sees waves of each number beside the number itself.
 
     Waves let a network follow steps and bends that plain layers learn slowly; on many tables they matter more than anything
-    else. Hidden layers after the first of the same size add to their input.
+    else. Hidden layers after the first of the same size add to their input. The last layer starts at 0, so that a network
+    first says the same of all rows.
 
     References:
         Gorishniy, Rubachev, Babenko (2022); Holzmüller, Grinsztajn, Steinwart (2024).
@@ -77,4 +78,6 @@ def periodic_mlp(
         is_first = not any(isinstance(layer, nn.Linear) for layer in layers)
         layers += [Skip(*block)] if skip and hidden == size and not is_first else block
         size = hidden
-    return nn.Sequential(*layers, nn.Linear(size, out_features, dtype=dtype))
+    last = nn.Linear(size, out_features, dtype=dtype)
+    nn.init.zeros_(last.weight)
+    return nn.Sequential(*layers, last)
