@@ -22,21 +22,12 @@ from deep_ensembles.recipes import Fitted, Task
 from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.tabular.data import Log, TableData, read_data
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
-from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.settings import TRAINING, TableSettings
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
 DEFAULT = "with default head"  # another deep ensemble, where a head is asked for
 _DROPOUT_RATE, _SAMPLES = 0.1, 50
-_SHARED = (
-    "hidden_sizes",
-    "max_epochs",
-    "patience",
-    "learning_rate",
-    "batch_size",
-    "early_stopping",
-    "clip_norm",
-    "averaging",
-)
+_DROPOUT: dict[str, Any] = {"hidden_sizes": (100, 100), "learning_rate": 0.003, "early_stopping": True}
 Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -209,12 +200,12 @@ class _Methods:
         return [partial(fitted.ensemble.sampled, **how) for fitted in trained]
 
     def _dropout_of_numbers(self, chosen: Mapping[str, Any]) -> list[Any]:
-        """All folds as one stack, with the training of a deep ensemble."""
-        shared = {name: chosen[name] for name in _SHARED}
-        others = {"sample_weight": self.read.weights, "time_limit": self.settings.time_limit, "verbose": self.verbose}
+        """All folds as one stack, for as many epochs as a deep ensemble."""
+        given = {name: value for name, value in self.settings.explicit.items() if name in (*TRAINING, "hidden_sizes")}
+        usual = {name: chosen[name] for name in ("max_epochs", "patience", "batch_size")} | _DROPOUT
+        others = {"sample_weight": self.read.weights, "verbose": self.verbose, "n_samples": _SAMPLES}
         rows = [train for train, _ in self.folds]
-        shared |= {"n_samples": _SAMPLES, "random_state": self.settings.seed, **others}
-        return [*fit_dropout(self.inputs, self.read.y, rows, **shared)]
+        return [*fit_dropout(self.inputs, self.read.y, rows, random_state=self.settings.seed, **(usual | given | others))]
 
 
 def _from_means(ensemble: Ensemble, inputs: Any) -> torch.distributions.Normal:

@@ -188,8 +188,8 @@ class HeldOut:
     @classmethod
     def of(cls, ensemble: Ensemble, mixture: Mixture, target: NDArray[Any], name: str, **others: Any) -> HeldOut:
         """Of an ensemble, judged with a recalibration of the kind that it has, where that was chosen."""
-        stretched = isinstance(ensemble.recalibration, recalibration.VarianceScaling)
-        name = "variance_scaling" if name == "auto" and stretched else name
+        kinds = {recalibration.VarianceScaling: "variance_scaling", recalibration.Temperature: "temperature"}
+        name = kinds.get(type(ensemble.recalibration), name) if name == "auto" else name
         return cls(mixture, target, name, **others, point=getattr(ensemble.head, "point", None))
 
     def fit(self, mixture: Mixture, rows: NDArray[np.int64]) -> recalibration.Recalibration | None:
