@@ -534,7 +534,7 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
     done(*command, tmp_path / "stopped")
     done(*command, tmp_path / "calm")
     assert 0 < starts[0] < 3000
-    assert starts[1:] == [0]
+    assert not any(starts[1:])  # of what else is tried, and of all that the calm command does
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "calm" / name).read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["calm", "long.toml", "stopped"]

@@ -122,7 +122,8 @@ def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None
         others: settings that stand above those of the table.
     """
     if task.groups is not None and not task.together().any():
-        raise TableError(f"`{settings.group}` has only one group left to train on, and members must hold some out")
+        raise TableError(f"`{settings.group}` has only one group left to train on, or its groups have equal rows in common, "
+                         "and members must hold some out")  # fmt: skip
     return fit_recipe(task, settings.explicit | others, effort=effort or settings.effort, random_state=settings.seed)
 
 
