@@ -3,6 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -24,9 +25,10 @@ from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
-from deep_ensembles.recipes import Auto, Task, fit_recipe, is_auto
+from deep_ensembles.recipes import Auto, Task, is_auto
 from deep_ensembles.report import Report, beside_targets, evaluate, unseen_values
 from deep_ensembles.scoring import ScoringRule
+from deep_ensembles.selection import fit_recipe
 from deep_ensembles.settings import describe, restore
 from deep_ensembles.training import Checkpoint, Optimizer, Recipe, RobustScaling, Schedule
 
@@ -101,6 +103,7 @@ class DeepEnsemble(BaseEstimator):
         Recipe(**settings)  # checks the settings before anything uses them
         if explicit.get("network") is not None:
             explicit["network"] = partial(user_network, explicit["network"])
+        task = replace(task, inputs=np.ascontiguousarray(task.inputs), targets=np.ascontiguousarray(task.targets))
         fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
         self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
