@@ -23,8 +23,8 @@ hypothesis.settings.load_profile("any machine")
 
 @pytest.fixture(scope="session")
 def numbers(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
-    """A model of prices, not recalibrated."""
-    return fitted(houses(), tmp_path_factory.mktemp("numbers"), numbers_settings(recalibration="none"))
+    """A model of prices by normals, not recalibrated."""
+    return fitted(houses(), tmp_path_factory.mktemp("numbers"), numbers_settings(head="normal", recalibration="none"))
 
 
 @pytest.fixture(scope="session")

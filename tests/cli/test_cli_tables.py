@@ -31,7 +31,7 @@ from deep_ensembles.cli import app
 COMMANDS = [
     *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
 ]
-QUICK = ["--members", "2", "--max-epochs", "2"]
+QUICK = ["--members", "2", "--max-epochs", "2", "--effort", "fast"]
 DROP = ["--drop", "number,owner,year,speed"]
 ESCAPE = "\x1b"
 PROGRAM = [sys.executable, "-c", "from deep_ensembles.cli import app; app()"]
@@ -83,7 +83,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_fit_prints_what_it_understood_and_what_it_is_worth(folder: Path) -> None:
     said = (folder / "price.txt").read_text(encoding="utf-8").replace("\u202f", " ")
     assert said.startswith("`price` is a number with 200 different values: regression\n")
-    assert "200 rows are used: 160 to train on, 40 held out" in said
+    assert "200 rows are used; each is judged by the networks that hold it out" in said
+    for setting, value in (("networks", "2 +as asked"), ("head", "student_t"), ("batch size", "32")):
+        assert re.search(rf"^ *{setting} +{value} *$", said, re.MULTILINE)
+    assert load(folder / "price-model").facts["chosen"]["batch_size"] == 32
     for column, words in (("colour", "category, 3 levels"), ("owner", "left out: as asked")):
         assert re.search(rf"^ *{column} +{words}", said, re.MULTILINE)
     for score in ("NLL", "CRPS", "RMSE", "90 % coverage"):
@@ -121,7 +124,8 @@ def test_options_stand_above_the_file_of_settings(folder: Path, tmp_path: Path) 
 def test_every_option_of_fit_reaches_the_settings(folder: Path, tmp_path: Path) -> None:
     options = shlex.split(
         "--task regression --kinds owner=category,yard=drop --weights size2 --group number2 --holdout 0.3 --epsilon 0.01 "
-        "--recalibration conformal --members 2 --max-epochs 1 --time-limit 60 --seed 9 --drop number,speed,year"
+        "--recalibration conformal --members 2 --effort fast --max-epochs 1 --time-limit 60 --seed 9 "
+        "--drop number,speed,year"
     )
     table = with_column(with_column(houses(), "size2", np.arange(200) % 3 + 1), "number2", np.arange(200) % 20)
     data = write(table, tmp_path / "t.csv")
@@ -129,7 +133,7 @@ def test_every_option_of_fit_reaches_the_settings(folder: Path, tmp_path: Path) 
     assert "note: rows count in training as `size2` says, in scores each counts once" in said
     settings = load(tmp_path / "m").facts["settings"]
     wanted = {"task": "regression", "kinds": {"owner": "category", "yard": "drop"}, "weights": "size2", "group": "number2",
-              "holdout": 0.3, "epsilon": 0.01, "recalibration": "conformal", "members": 2, "max_epochs": 1,
+              "holdout": 0.3, "epsilon": 0.01, "recalibration": "conformal", "members": 2, "effort": "fast", "max_epochs": 1,
               "time_limit": 60.0, "seed": 9, "drop": ["number", "speed", "year"]}  # fmt: skip
     assert {name: settings[name] for name in wanted} == wanted
     assert "price: rows held out" in (tmp_path / "r.html").read_text(encoding="utf-8")
@@ -147,8 +151,9 @@ def test_a_head_is_suggested_chosen_kept_and_compared(tmp_path: Path) -> None:
     done("predict", tmp_path / "m", data, "--out", tmp_path / "p.csv", "--quantiles", "0.5")
     predicted = read(tmp_path / "p.csv")
     assert all(value == int(value) for name in ("lower", "q0.5", "upper") for value in predicted[name].to_pylist())
-    compared = done("compare", data, "--target", "price", *DROP, "--members", 2, "--folds", 2, "--head", "poisson").stdout
-    assert len(re.findall(r"^ *with normal head +-?[\d.]+", compared, re.MULTILINE)) == 4
+    quick = ["--members", 2, "--folds", 2, "--effort", "fast"]
+    compared = done("compare", data, "--target", "price", *DROP, *quick, "--head", "poisson").stdout
+    assert len(re.findall(r"^ *with default head +-?[\d.]+", compared, re.MULTILINE)) == 4
 
 
 def test_a_table_of_odd_names_is_learnt_and_printed(tmp_path: Path) -> None:
@@ -257,7 +262,7 @@ def test_evaluate_says_which_rows_it_leaves_out(folder: Path, tmp_path: Path) ->
 
 def test_compare_prints_tables_and_json(folder: Path, tmp_path: Path) -> None:
     config = tmp_path / "quick.toml"
-    config.write_text('[settings]\ntarget = "price"\nmax_epochs = 1\nhidden_sizes = [8]\nmembers = 2\n')
+    config.write_text('[settings]\ntarget = "price"\nmax_epochs = 1\nhidden_sizes = [8]\nmembers = 2\neffort = "fast"\n')
     command = ["compare", folder / "houses.csv", "--config", config, *DROP, "--folds", "2"]
     said = done(*command).stdout
     for method in ("deep ensemble", "single network", "MC-dropout", "MSE ensemble"):
@@ -497,7 +502,7 @@ def test_a_reader_that_leaves_early_stops_nothing(folder: Path, tmp_path: Path) 
         assert (tmp_path / "m" / name).read_bytes() == (folder / "price-model" / name).read_bytes()
 
 
-LONG = ["--members", "2", "--max-epochs", "3000", "--seed", "1"]
+LONG = ["--members", "2", "--max-epochs", "3000", "--seed", "1", "--effort", "fast"]
 
 
 @not_on_windows

@@ -31,11 +31,12 @@ from _made_tables import (
 from scipy import stats
 from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_score, root_mean_squared_error
 
-from deep_ensembles import load
+from deep_ensembles import DeepEnsembleRegressor, load
 from deep_ensembles._files import ModelFileError
 from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.heads import Poisson
 from deep_ensembles.recalibration import variance_scaling
-from deep_ensembles.tabular import FittedTable, TableSettings, fit_table, predict_table, read_settings
+from deep_ensembles.tabular import FittedTable, TableSettings, evaluate_table, fit_table, predict_table, read_settings
 from deep_ensembles.tabular.settings import TRAINING
 from deep_ensembles.training import Recipe
 
@@ -160,7 +161,7 @@ def test_members_hold_groups_out_whole_too(tmp_path: Path, monkeypatch: pytest.M
         asked.update(given)
         return fit_ensemble(*inputs, **given)
 
-    monkeypatch.setattr("deep_ensembles.tabular.fit.fit_ensemble", trained)
+    monkeypatch.setattr("deep_ensembles.recipes.fit_ensemble", trained)
     fitted(table, tmp_path, settings)
     train, _ = held_out(table, tmp_path, settings)
     pairs = set(zip(asked["folds"].groups.tolist(), table["owner"].to_numpy()[train].tolist(), strict=True))
@@ -204,8 +205,9 @@ def test_weights_pull_predictions(tmp_path: Path) -> None:
         {"x": np.random.default_rng(0).normal(size=n), "y": np.where(high, 10.0, 0.0) + 0.01, "w": 1 + 8.0 * high}
     )
     settings = TableSettings(
-        target="y", task="regression", members=2, hidden_sizes=(8,), max_epochs=30, recalibration="none"
-    )
+        target="y", task="regression", head="normal", members=2, hidden_sizes=(8,), max_epochs=30, effort="fast",
+        recalibration="none",
+    )  # fmt: skip
     plain = fitted(table.drop_columns("w"), tmp_path, settings).model(table).mean.mean()
     weighted = fitted(table, tmp_path, TableSettings(**{**vars(settings), "weights": "w"})).model(table).mean.mean()
     assert abs(plain - 5) < 1
@@ -249,8 +251,8 @@ def test_time_that_is_up_still_gives_a_model(tmp_path: Path) -> None:
     assert math.isfinite(found.evaluation.score("RMSE").ensemble)
 
 
-def test_without_a_hold_out_rows_are_judged_out_of_fold(tmp_path: Path) -> None:
-    table, settings = houses(), numbers_settings(holdout=0.0, recalibration="none")
+def test_all_rows_are_trained_on_and_judged_out_of_fold_by_default(tmp_path: Path) -> None:
+    table, settings = houses(), numbers_settings(holdout=None, recalibration="none")
     found = fitted(table, tmp_path, settings)
     ensemble = found.model.ensemble
     assert found.model.facts["rows"] == {"trained": 200, "held_out": 0}
@@ -309,7 +311,9 @@ def test_scores_of_held_out_classes_are_what_scikit_learn_says(classes: FittedTa
 @pytest.mark.parametrize("settings", [numbers_settings, classes_settings])
 def test_ten_rows_are_enough_and_nine_are_not(settings: Any, tmp_path: Path) -> None:
     table = with_column(houses(10), "speed", ["fast", "slow"] * 5)
-    assert fitted(table, tmp_path, settings()).evaluation.n_rows == 10  # each judged by the member that holds it out
+    assert (
+        fitted(table, tmp_path, settings(holdout=None)).evaluation.n_rows == 10
+    )  # each judged by the member that holds it out
     assert fitted(table, tmp_path, settings(holdout=0.2)).evaluation.n_rows == 2
     with pytest.raises(ValueError, match="at least 10 rows with a target are needed, got 9"):
         fitted(table.slice(1), tmp_path, settings())
@@ -350,7 +354,7 @@ def test_a_recalibration_of_classes_by_name_travels(name: str, tmp_path: Path) -
 def test_the_wrong_kind_of_recalibration_is_refused_before_training(
     settings: Any, name: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deep_ensembles.tabular.fit._trained", lambda *a, **b: pytest.fail("trained all the same"))
+    monkeypatch.setattr("deep_ensembles.tabular.fit.fit_recipe", lambda *a, **b: pytest.fail("trained all the same"))
     with pytest.raises(ValueError, match=words):
         fitted(houses(), tmp_path, settings(recalibration=name))
 
@@ -443,8 +447,7 @@ def test_settings_are_printed_and_read_again(tmp_path: Path) -> None:
 
 def test_every_setting_is_written_unless_it_is_empty() -> None:
     lines = TableSettings(target="y").text().splitlines()[1:]
-    empty = {"task", "head", "drop", "kinds", "weights", "group", "time", "holdout", "batch_size", "time_limit"}
-    assert {line.split(" = ")[0] for line in lines} == set(TableSettings.__dataclass_fields__) - empty
+    assert {line.split(" = ")[0] for line in lines} == {"target", "recalibration", "effort", "seed"}
 
 
 @pytest.mark.parametrize(
@@ -478,8 +481,7 @@ def test_files_of_settings_that_cannot_be_read_are_named(text: str, words: str, 
         ({"holdout": 1.0}, "`holdout` must be a number ≥ 0 and ≤ 0.9, got 1.0"),
         ({"epsilon": -1}, "`epsilon` must be a number ≥ 0, got -1"),
         ({"max_epochs": 0}, "`max_epochs` must be an integer ≥ 1, got 0"),
-        ({"max_epochs": None}, "`max_epochs` must be an integer ≥ 1, got None"),
-        ({"patience": None}, "`patience` must be an integer ≥ 1, got None"),
+        ({"effort": "huge"}, "`effort` must be one of fast, default, best, got 'huge'"),
         ({"learning_rate": 0}, "`learning_rate` must be a number > 0, got 0"),
         ({"batch_size": 0.5}, "`batch_size` must be an integer ≥ 1, got 0.5"),
         ({"time_limit": 0}, "`time_limit` must be a number > 0, got 0"),
@@ -498,12 +500,40 @@ def test_settings_of_training_are_those_of_the_recipe() -> None:
     recipe, table = (dataclasses.fields(kind) for kind in (Recipe, TableSettings))
     shared = {setting.name for setting in recipe} & {setting.name for setting in table} - {"members"}
     assert set(TRAINING) == shared
-    chosen = {"max_epochs": 3, "patience": 4, "learning_rate": 0.5, "batch_size": 6, "time_limit": 7.0}
-    assert TableSettings(target="y", **chosen).training(1000).items() >= chosen.items()
-    default = TableSettings(target="y").training(1000)
-    assert (default["max_epochs"], default["learning_rate"]) == (200, 0.003)
-    assert (default["patience"], default["time_limit"]) == (Recipe().patience, Recipe().time_limit)
-    assert [TableSettings(target="y").training(n)["batch_size"] for n in (0, 3200, 10_000, 10**6)] == [32, 32, 128, 512]
+    given = {"max_epochs": 3, "patience": 4, "learning_rate": 0.5, "batch_size": 6, "time_limit": 7.0}
+    others = {"members": 8, "hidden_sizes": [9], "epsilon": 0.0, "head": "poisson", "recalibration": "none"}
+    explicit = TableSettings(target="y", **given, **others).explicit
+    expected = {"n_members": 8, "hidden_sizes": (9,), "perturbation": None, "head": Poisson(), "recalibration": None}
+    assert explicit == given | expected
+    assert TableSettings(target="y").explicit == {}
+
+
+def test_what_is_asked_for_wins_and_the_rest_is_chosen_and_kept(tmp_path: Path) -> None:
+    found = fitted(houses(60), tmp_path, TableSettings(target="price", drop=NO_INPUTS, max_epochs=3, effort="fast"))
+    chosen = found.model.facts["chosen"]
+    assert chosen["max_epochs"] == 3
+    assert (chosen["n_members"], chosen["batch_size"]) == (found.model.ensemble.n_members, 32)
+    assert chosen["recalibration"] == repr(found.model.ensemble.recalibration)
+    found.model.save(tmp_path / "model")
+    assert load(tmp_path / "model").facts["chosen"] == chosen
+
+
+def test_a_table_is_learnt_as_the_estimator_learns_it(tmp_path: Path) -> None:
+    """One recipe: the same inputs and settings give the same networks."""
+    found = fitted(houses(60), tmp_path, TableSettings(target="price", drop=NO_INPUTS, max_epochs=3, seed=1))
+    inputs = found.model.schema.encode(houses(60))
+    model = DeepEnsembleRegressor(max_epochs=3, random_state=1).fit(inputs, houses(60)["price"].to_numpy())
+    assert torch.equal(model.ensemble_(inputs).mean, found.model.ensemble(inputs).mean)
+    assert model.chosen_ == found.model.facts["chosen"]
+
+
+def test_rows_that_no_network_sees_judge_the_model_as_it_is(tmp_path: Path) -> None:
+    settings = numbers_settings()
+    found = fitted(houses(), tmp_path, settings)
+    rows = houses().take(held_out(houses(), tmp_path, settings)[1])
+    write(rows, tmp_path / "rest.parquet")
+    again = evaluate_table(found.model, tmp_path / "rest.parquet").evaluation
+    assert {score.name: score for score in again.scores} == {score.name: score for score in found.evaluation.scores}
 
 
 @pytest.mark.parametrize(

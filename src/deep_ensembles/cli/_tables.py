@@ -24,15 +24,16 @@ Target = Annotated[str | None, Option(help="The column to predict; needed unless
 Task = Annotated[str | None, Option(help="regression or classification; found out by default.")]
 Head = Annotated[
     str | None,
-    Option(help="The distribution to predict: student_t, poisson, logit_normal:low=0,high=100, … (docs/heads.md)"),
+    Option(help="The distribution to predict: poisson, logit_normal:low=0,high=100, … (docs/heads.md; chosen by default)"),
 ]
 Drop = Annotated[str | None, Option(help="Columns that are no inputs, with commas between; quote names with one.")]
 Kinds = Annotated[str | None, Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
 Weights = Annotated[str | None, Option(help="A column, no input, of what rows count in training.")]
 Group = Annotated[str | None, Option(help="A column, no input; rows of a group are held out together.")]
 Time = Annotated[str | None, Option(help="A column; the latest rows are held out. It is an input too, unless dropped.")]
-Members = Annotated[int | None, Option(min=2, help="How many networks. (5 by default)")]
-TimeLimit = Annotated[float | None, Option(min=0, help="Seconds for training.")]
+Effort = Annotated[str | None, Option(help="fast tries one network, default several, best more and larger ones.")]
+Members = Annotated[int | None, Option(min=2, help="How many networks. (chosen by default)")]
+TimeLimit = Annotated[float | None, Option(min=0, help="Seconds for training, for all that is tried.")]
 Seed = Annotated[int | None, Option(min=0, help="The same seed gives the same model. (0 by default)")]
 Config = Annotated[Path | None, Option(help="A file of settings; what `fit` prints will do.")]
 Coverage = Annotated[float, Option(min=0, max=1, help="The share of cases that intervals should hold.")]
@@ -57,10 +58,15 @@ def fit(
     group: Group = None,
     time: Time = None,
     members: Members = None,
-    holdout: Annotated[float | None, Option(min=0, max=0.9, help="Share of rows held out. (0.2; 0 below 150 rows)")] = None,
+    effort: Effort = None,
+    holdout: Annotated[
+        float | None, Option(min=0, max=0.9, help="Share of rows that no network sees. (0; with --time 0.2)")
+    ] = None,
     recalibration: Recalibration = None,
-    epsilon: Annotated[float | None, Option(min=0, help="Adversarial training: 0.01 in the paper. (0 by default)")] = None,
-    max_epochs: Annotated[int | None, Option(min=1, help="Passes over the rows at most. (200 by default)")] = None,
+    epsilon: Annotated[
+        float | None, Option(min=0, help="Adversarial training: 0.01 in the paper. (none by default)")
+    ] = None,
+    max_epochs: Annotated[int | None, Option(min=1, help="Passes over the rows at most. (chosen by default)")] = None,
     time_limit: TimeLimit = None,
     seed: Seed = None,
     config: Config = None,
@@ -68,7 +74,7 @@ def fit(
 ) -> None:
     """Learn to predict a column of a table, and say how sure predictions are. Stopped, the same command goes on.
 
-    Rows are held out to judge and to recalibrate the model; what is printed of it is about rows it never saw.
+    All rows are used: networks hold them out in turn, and what is printed is about rows that a network never saw.
 
     Examples:
 
@@ -89,12 +95,13 @@ def fit(
         state = Checkpoint(_state(out, data, settings), every_seconds=30)
         fitted = fit_table(data, settings, log=show, checkpoint=state, verbose=1)
         fitted.model.save(out)
-        for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint"):
+        for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint*"):
             old.unlink()
-        show(scores_listing(fitted.evaluation, f"Scores of the {fitted.evaluation.n_rows} rows held out"))
+        in_turn = "" if fitted.model.facts["rows"]["held_out"] else " in turn"
+        show(scores_listing(fitted.evaluation, f"Scores of the {fitted.evaluation.n_rows} rows held out{in_turn}"))
         show(fitted.evaluation.summary)
         if report is not None:
-            Report(fitted.evaluation, f"{settings.target}: rows held out").save(report)
+            Report(fitted.evaluation, f"{settings.target}: rows held out{in_turn}").save(report)
             show(f"wrote  {report}")
         show(f"wrote  {out}\n\n{settings.text()}")
 
@@ -192,12 +199,15 @@ def compare(
     group: Group = None,
     time: Time = None,
     members: Members = None,
+    effort: Effort = None,
     time_limit: TimeLimit = None,
     seed: Seed = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     """Compare a deep ensemble with one network, MC-dropout and an MSE ensemble on your table, by cross-validation.
+
+    The deep ensemble is what `fit` makes of each fold, which takes as long; --effort fast is quicker.
 
     Differences are paired by fold; p is of a test that allows for folds that share training rows.
 

@@ -1,7 +1,7 @@
 """The main job in a minute, on data embedded in scikit-learn."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegres
 from deep_ensembles.metrics import accuracy, brier_score, interval_coverage, negative_log_likelihood
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.paper.figures import save_figure
-from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.report.charts import Band, Figure, Image, Line, Panel, Points, Row
 
 _SHOWN = 8
@@ -47,10 +46,10 @@ class Demo:
 
 def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
     """Train a regressor and a classifier, compare one network with the ensemble, save models, a picture and reports."""
-    how: dict[str, Any] = {"perturbation": FastGradientSign(0.01), "random_state": random_state, "verbose": verbose}
-    regressor, patients, progression = _fitted(DeepEnsembleRegressor(early_stopping=True, **how), load_diabetes)
-    classifier, images, digits = _fitted(DeepEnsembleClassifier(max_epochs=30, **how), load_digits, stratify=True)
-    prediction, classes = regressor.ensemble_.mixture(patients), classifier.ensemble_.mixture(images)
+    how: dict[str, Any] = {"effort": "fast", "random_state": random_state, "verbose": verbose}
+    regressor, patients, progression = _fitted(DeepEnsembleRegressor(**how), load_diabetes)
+    classifier, images, digits = _fitted(DeepEnsembleClassifier(**how), load_digits, stratify=True)
+    prediction, classes = regressor.predict_distribution(patients), classifier.predict_distribution(images)
     sure, certain = np.argsort(prediction.stddev.numpy()).tolist(), np.argsort(-classes.confidence.numpy()).tolist()
     about_patients, about_digits = _about_patients(prediction, progression), _about_digits(classes, digits)
     listings = [
@@ -85,10 +84,11 @@ def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tup
 
 
 def _scores(title: str, model: Any, X: np.ndarray, y: np.ndarray, scores: Mapping[str, Callable[..., str]]) -> Listing:
-    """One network beside the ensemble."""
+    """One network beside the ensemble, recalibrated as it is."""
     target, ensemble = torch.from_numpy(y), model.ensemble_
-    ensembles = {"one network": ensemble.subset(1), f"ensemble of {ensemble.n_members}": ensemble}
-    rows = [[name, *(score(some.mixture(X), target) for score in scores.values())] for name, some in ensembles.items()]
+    single = replace(ensemble.subset(1), recalibration=ensemble.recalibration)
+    ensembles = {"one network": single, f"ensemble of {ensemble.n_members}": ensemble}
+    rows = [[name, *(score(some(X), target) for score in scores.values())] for name, some in ensembles.items()]
     return Listing(title, ["", *scores], rows)
 
 

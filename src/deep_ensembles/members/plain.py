@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, cast
 
@@ -108,7 +109,7 @@ class _Layer:
     """One layer of all members: an evaluation, and a training pass that remembers what its backward pass needs."""
 
     def evaluate(self, x: Tensor) -> Tensor:
-        return self.forward(x, [])
+        return copy.copy(self).forward(x, [])  # which remembers: threads that predict side by side must not share that
 
     def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         """Evaluate with the noise of training left on."""

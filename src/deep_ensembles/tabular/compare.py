@@ -1,8 +1,8 @@
-"""Methods compared on a table by cross-validation: the folds of each method are trained as one stack."""
+"""Methods compared on a table by cross-validation."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,22 @@ from numpy.typing import NDArray
 from deep_ensembles import metrics
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
-from deep_ensembles._splits import ComplementaryFolds, cross_validation_splits, over_splits, paired
+from deep_ensembles._splits import cross_validation_splits, over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
-from deep_ensembles.fitting import CrossValidation, cross_validate
-from deep_ensembles.heads import Categorical, Normal, Point
-from deep_ensembles.networks import mlp
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.heads import Categorical, Normal
+from deep_ensembles.recipes import Fitted, Task
 from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.tabular.data import Log, TableData, read_data
-from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
+from deep_ensembles.tabular.settings import TRAINING, TableSettings
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
-DEFAULT = "with {} head"  # another deep ensemble, where a head is chosen
+DEFAULT = "with default head"  # another deep ensemble, where a head is asked for
 _DROPOUT_RATE, _SAMPLES = 0.1, 50
+_DROPOUT: dict[str, Any] = {"hidden_sizes": (100, 100), "learning_rate": 0.003, "early_stopping": True}
 Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -74,14 +76,15 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: 
 
     Arguments:
         data: a file, several, or a folder of parts.
-        settings: as for `fit_table`; no rows are held out beyond the folds, and nothing is recalibrated. With a head, a
-            deep ensemble with the default one is compared too.
+        settings: as for `fit_table`; the deep ensemble is trained and recalibrated as there, and no rows are held out
+            beyond the folds. With a head, a deep ensemble with the default one is compared too.
         n_folds: of the cross-validation; whole groups, or later rows, if a column says so.
         log: called with lines and listings: what the columns are, how rows are used.
         verbose: 1 for a progress bar on a terminal.
     """
     check_integer("folds", n_folds, low=2)
     read = read_data(data, settings, log)
+    check_recalibration(settings.recalibration, read.head, len(read))
     schema = read.schema(settings)
     log(schema.listing())
     folds = _folds(read, n_folds, settings)
@@ -147,53 +150,65 @@ class _Methods:
 
     def predictions(self, log: Log) -> dict[str, list[Any]]:
         """Predictions by method; the deep ensemble first."""
-        log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on all folds as one stack")
-        classes, n_members = bool(self.read.target.classes), self.settings.members
-        head = self.read.head
-        ours = self._trained(n_members, self.read.n_outputs, head=head)
-        predictions: dict[str, list[Any]] = {OURS: ours.distributions}
-        predictions[SINGLE] = self._tested([ensemble.subset(1).mixture for ensemble in ours.ensembles])
-        predictions[DROPOUT] = self._tested(self._dropout_of_classes() if classes else self._dropout_of_numbers())
-        default = Categorical() if classes else Normal()
-        if type(head) is not type(default):
-            n_outputs = default.raw_size(len(self.read.target.classes) or 1)
-            usual = self._trained(n_members, n_outputs, head=default).distributions
-            predictions[DEFAULT.format(type(default).__name__.lower())] = usual
+        log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on every fold")
+        classes = bool(self.read.target.classes)
+        ours = self._fitted()
+        predictions: dict[str, list[Any]] = {OURS: self._tested([fitted.ensemble for fitted in ours])}
+        predictions[SINGLE] = self._tested(list(map(self._single, ours, self._tasks)))
+        dropout = self._dropout_of_classes() if classes else self._dropout_of_numbers(ours[0].chosen)
+        predictions[DROPOUT] = self._tested(dropout)
+        if self.settings.head is not None:
+            usual = _Methods(self.inputs, replace(self.read, head=Categorical() if classes else Normal()), self.folds,
+                             replace(self.settings, head=None, task=self.read.target.task), self.verbose)  # fmt: skip
+            predictions[DEFAULT] = self._tested([fitted.ensemble for fitted in usual._fitted()])
         if classes:
             log("note: an MSE ensemble predicts numbers, and is left out for classes")
         else:
-            mse = self._trained(n_members, 1, head=Point(), scoring_rule=squared_error).distributions
-            predictions[MSE] = [mixture.moment_matched() for mixture in mse]
+            mse = self._fitted("fast", head=Normal(), scoring_rule=squared_error, recalibration=None)
+            predictions[MSE] = self._tested([partial(_from_means, fitted.ensemble) for fitted in mse])
         return predictions
+
+    @cached_property
+    def _tasks(self) -> list[Task]:
+        """The training rows of each fold."""
+        whole = self.read.task(self.inputs)
+        return [whole.subset(train) for train, _ in self.folds]
+
+    def _fitted(self, effort: str | None = None, **others: Any) -> list[Fitted]:
+        """By the recipe, for each fold in its share of the time."""
+        others |= {"verbose": self.verbose}
+        if self.settings.time_limit is not None:
+            others["time_limit"] = self.settings.time_limit / len(self.folds)
+        return [fit_by_recipe(task, self.settings, effort, **others) for task in self._tasks]
 
     def _tested(self, models: Sequence[Callable[[Any], Any]]) -> list[Any]:
         """What the model of each fold predicts for its test rows."""
         return [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
 
-    def _training(self) -> dict[str, Any]:
-        """Settings that all methods share."""
-        common = {"sample_weight": self.read.weights, "verbose": self.verbose}
-        return {**common, **self.settings.training(len(self.folds[0][0]))}
-
-    def _trained(self, n_members: int, n_outputs: int, dropout: float = 0.0, **settings: Any) -> CrossValidation:
-        build = partial(mlp, self.inputs.shape[1], n_outputs, self.settings.hidden_sizes, dropout=dropout)
-        folds = ComplementaryFolds(self._member_folds(n_members), self.read.groups) if n_members > 1 else None
-        settings |= {"perturbation": self.settings.perturbation, "folds": folds, **self._training()}
-        return cross_validate(build, self.inputs, self.read.y, cv=self.folds, n_members=n_members, **settings)
-
-    def _member_folds(self, n_members: int) -> int:
-        """How many folds members take turns to hold out: no more than there are groups."""
-        groups = self.read.groups
-        fewest = n_members if groups is None else min(len(np.unique(groups[train])) for train, _ in self.folds)
-        if fewest < 2:
-            raise TableError(f"`{self.settings.group}` has only one group left to train on in a fold; members need two")
-        return min(5, n_members, fewest)
+    def _single(self, fitted: Fitted, task: Task) -> Callable[[Any], Any]:
+        """The first network, recalibrated if the ensemble is."""
+        ensemble = fitted.ensemble
+        if ensemble.recalibration is None:
+            return ensemble.subset(1)
+        name, unseen = self.settings.recalibration, ensemble.out_of_fold(task.inputs)
+        held = HeldOut.of(ensemble, unseen, task.targets, name, groups=task.groups)
+        return replace(ensemble.subset(1), recalibration=held.fit_all(single=True))
 
     def _dropout_of_classes(self) -> list[Any]:
-        trained = self._trained(1, self.read.n_outputs, _DROPOUT_RATE, head=self.read.head)
+        trained = self._fitted("fast", n_members=1, dropout=_DROPOUT_RATE, recalibration=None)
         how: dict[str, Any] = {"n_samples": _SAMPLES, "random_state": self.settings.seed}
-        return [partial(ensemble.sampled, **how) for ensemble in trained.ensembles]
+        return [partial(fitted.ensemble.sampled, **how) for fitted in trained]
 
-    def _dropout_of_numbers(self) -> list[Any]:
-        settings = {"hidden_sizes": self.settings.hidden_sizes, "n_samples": _SAMPLES, **self._training()}
-        return [*fit_dropout(self.inputs, self.read.y, [train for train, _ in self.folds], **settings)]
+    def _dropout_of_numbers(self, chosen: Mapping[str, Any]) -> list[Any]:
+        """All folds as one stack, for as many epochs as a deep ensemble."""
+        given = {name: value for name, value in self.settings.explicit.items() if name in (*TRAINING, "hidden_sizes")}
+        usual = {name: chosen[name] for name in ("max_epochs", "patience", "batch_size")} | _DROPOUT
+        others = {"sample_weight": self.read.weights, "verbose": self.verbose, "n_samples": _SAMPLES}
+        rows = [train for train, _ in self.folds]
+        return [*fit_dropout(self.inputs, self.read.y, rows, random_state=self.settings.seed, **(usual | given | others))]
+
+
+def _from_means(ensemble: Ensemble, inputs: Any) -> torch.distributions.Normal:
+    """The normal of members' means, whose spread is the only uncertainty of an ensemble on squared error."""
+    mixture = ensemble.mixture(inputs)
+    return torch.distributions.Normal(mixture.mean, mixture.epistemic.sqrt().clamp_min(torch.finfo(torch.float32).tiny))

@@ -13,13 +13,14 @@ from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out, hold_out_groups, hold_out_latest
 from deep_ensembles._terminal import Listing
 from deep_ensembles.heads import Categorical, Normal
+from deep_ensembles.recipes import Task
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import check_targets, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
 
 Log = Callable[[str | Listing], None]
 LEAST_ROWS = 10
-_FEW_ROWS, _MOST_HELD_OUT = 150, 20_000
+MOST_JUDGED = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +50,10 @@ class TableData:
     def __len__(self) -> int:
         return len(self.y)
 
-    @property
-    def n_outputs(self) -> int:
-        """How many raw outputs a network needs."""
-        return self.head.raw_size(len(self.target.classes) or 1)
+    def task(self, inputs: NDArray[np.float32]) -> Task:
+        """What the recipe needs to know."""
+        n_classes = len(self.target.classes)
+        return Task(inputs, self.y, n_classes, n_classes or 1, self.head, self.weights, self.groups)
 
     def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
@@ -139,8 +140,8 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
     rows = np.arange(n)
     share = settings.holdout
     if share is None:
-        share = 0.0 if n < _FEW_ROWS and data.times is None and data.groups is None else 0.2
-    wanted = min(round(share * n), _MOST_HELD_OUT)
+        share = 0.0 if data.times is None else 0.2
+    wanted = min(round(share * n), MOST_JUDGED)
     if wanted == 0:
         return rows, rows[:0]
     if data.times is not None:

@@ -110,7 +110,7 @@ def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
         "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + (", …" if len(files.files) > 3 else ""),
         "Predicted": f"{model.target.name} ({model.target.task})",
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
-        "Trained on": f"{rows['trained']} rows; {rows['held_out']} more were held out",
+        "Trained on": f"{rows['trained']} rows" + f"; {rows['held_out']} more were held out" * bool(rows["held_out"]),
         "Recalibration": describe_recalibration(model.ensemble.recalibration),
     }
 

@@ -1,29 +1,28 @@
-"""A table → a model, recalibrated and scored by rows that no network has seen."""
+"""A table → a model, recalibrated and scored by rows that were held out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.distributions import Laplace, Normal, StudentT
 
-from deep_ensembles import heads, recalibration
-from deep_ensembles._arrow import pa
-from deep_ensembles._splits import ComplementaryFolds, regular_parts
+from deep_ensembles import recalibration
+from deep_ensembles._splits import regular_parts
+from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.networks import mlp
+from deep_ensembles.recalibration.variance_scaling import is_stretchable
+from deep_ensembles.recipes import Fitted, Task, fit_recipe
 from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.settings import describe
-from deep_ensembles.tabular.data import Log, TableData, read_parts
+from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
+from deep_ensembles.tabular.head import name_of
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.training import Checkpoint
@@ -39,7 +38,7 @@ class FittedTable:
 
     Arguments:
         model: to save.
-        evaluation: of rows that no network has seen.
+        evaluation: of rows that were held out, by networks that have not seen them.
     """
 
     model: TableModel
@@ -51,8 +50,8 @@ def fit_table(
 ) -> FittedTable:
     """Learn to predict a column of a table from the others.
 
-    Some rows are held out, by which predictions are scored and recalibrated. Each member holds out a fold of the others, to
-    know when to stop.
+    What the settings leave open is chosen by the recipe of the estimators. Each member holds out a fold, by which settings
+    are chosen and predictions are recalibrated and scored; if rows are held out from all members, these are scored.
 
     Arguments:
         data: a file, several, or a folder of parts: CSV and its relatives, or Parquet.
@@ -62,31 +61,45 @@ def fit_table(
         verbose: 1 for a progress bar on a terminal.
     """
     train, rest = read_parts(data, settings, log)
-    judged = rest if len(rest) else train
-    check_recalibration(settings.recalibration, train.head, len(judged))
+    check_recalibration(settings.recalibration, train.head, len(rest) or len(train))
     schema = train.schema(settings)
     log(schema.listing())
     log(_use_of_rows(len(train), len(rest), settings))
-    inputs = schema.encode(train.table)
-    ensemble = _trained(inputs, train, settings, checkpoint=checkpoint, verbose=verbose)
-    mixture = ensemble.mixture(schema.encode(rest.table)) if len(rest) else ensemble.out_of_fold(inputs)
-    held = HeldOut(mixture, judged.y, settings.recalibration, judged.groups, judged.times, train.head.point)
-    recalibrated = replace(ensemble, recalibration=held.fit_all())
+    inputs, unseen = schema.encode(train.table), schema.encode(rest.table) if len(rest) else None
+    # Where rows are the latest, these say what a recalibration must allow for; folds of earlier ones do not.
+    by_recipe = settings.recalibration == "auto" and train.times is None
+    others: dict[str, Any] = {"checkpoint": checkpoint, "verbose": verbose} | ({} if by_recipe else {"recalibration": None})
+    fitted = fit_by_recipe(train.task(inputs), settings, **others)
+    ensemble = fitted.ensemble
+    if unseen is None or by_recipe:
+        known, mixture = _out_of_fold(ensemble, inputs, train)
+    else:
+        known, mixture = rest, ensemble.mixture(unseen)
+    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, groups=known.groups, times=known.times)
+    ensemble = ensemble if by_recipe else replace(ensemble, recalibration=held.fit_all())
+    single = held.fit_all(single=True) if ensemble.n_members > 1 else None
     facts = {
         "rows": {"trained": len(train), "held_out": len(rest)},
         "constant": _constant(train),
         "settings": asdict(settings),
+        "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
+        "single_recalibration": describe(single),
     }
-    model = TableModel(schema, train.target, recalibrated, facts)
-    evaluation = _evaluated(held, judged, model)
-    log(f"recalibration: {held.describe(recalibrated.recalibration)}")
+    model = TableModel(schema, train.target, ensemble, facts)
+    how = held.describe(ensemble.recalibration)
+    log(_chosen_listing(facts["chosen"], ensemble, settings))
+    log(f"recalibration: {how}")
+    if unseen is not None and by_recipe:
+        one = model.single(unseen) if ensemble.n_members > 1 else None
+        judged, batches = rest, iter([Batch(ensemble(unseen), torch.from_numpy(rest.y), one, held.point)])
+    else:
+        judged, batches = known.take(np.concatenate(held.parts())), held.batches()
     if len(judged) < _FEW:
-        without = " and are those without recalibration" if recalibrated.recalibration and len(judged) < ENOUGH else ""
+        without = " and are those without recalibration" if ensemble.recalibration and len(judged) < ENOUGH else ""
         log(f"note: {len(judged)} rows are few to judge by; the scores below say little{without}")
-    single = held.fit_all(single=True) if mixture.n_members > 1 else None
+    evaluation = _evaluated(batches, judged, model, how)
     scores = {score.name: score.ensemble for score in evaluation.scores}
-    facts |= {"held_out_scores": scores, "single_recalibration": describe(single)}
-    return FittedTable(replace(model, facts=facts), evaluation)
+    return FittedTable(replace(model, facts=facts | {"held_out_scores": scores}), evaluation)
 
 
 def _use_of_rows(n_train: int, n_held: int, settings: TableSettings) -> str:
@@ -101,27 +114,50 @@ def _use_of_rows(n_train: int, n_held: int, settings: TableSettings) -> str:
     return f"{n_train + n_held} rows are used: {n_train} to train on, {held_out}"
 
 
-def _trained(inputs: NDArray[np.float32], train: TableData, settings: TableSettings, **others: Any) -> Ensemble:
-    n_folds = min(5, settings.members, len(train) if train.groups is None else len(np.unique(train.groups)))
-    if n_folds < 2:
+def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None, **others: Any) -> Fitted:
+    """Train with what is set, and for the rest with what the recipe chooses.
+
+    Arguments:
+        effort: another one than is set.
+        others: settings that stand above those of the table.
+    """
+    if task.groups is not None and not task.together().any():
         raise TableError(f"`{settings.group}` has only one group left to train on, and members must hold some out")
-    build = partial(mlp, inputs.shape[1], train.n_outputs, settings.hidden_sizes)
-    others |= {"folds": ComplementaryFolds(n_folds, train.groups), **settings.training(len(train))}
-    others |= {"n_members": settings.members, "perturbation": settings.perturbation, "sample_weight": train.weights}
-    others |= {"head": train.head}
-    return fit_ensemble(build, inputs, train.y, **others)
+    return fit_recipe(task, settings.explicit | others, effort=effort or settings.effort, random_state=settings.seed)
 
 
-def _evaluated(held: HeldOut, judged: TableData, model: TableModel) -> Evaluation:
+def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableData) -> tuple[TableData, Mixture]:
+    """Training rows, not too many, and what members predict for them that hold them out."""
+    mixture = ensemble.out_of_fold(inputs)
+    if len(train) > MOST_JUDGED:
+        rows = np.linspace(0, len(train) - 1, MOST_JUDGED).astype(np.int64)
+        train, mixture = train.take(rows), mixture[torch.from_numpy(rows)]
+    return train, mixture
+
+
+_LISTED = {
+    "n_members": "networks", "hidden_sizes": "hidden layers", "head": "head", "frequency_scale": "waves (share of networks)",
+    "perturbation": "adversary", "max_epochs": "epochs at most", "patience": "patience", "batch_size": "batch size",
+    "learning_rate": "learning rate",
+}  # fmt: skip
+
+
+def _chosen_listing(chosen: Mapping[str, Any], ensemble: Ensemble, settings: TableSettings) -> Listing:
+    """What the recipe chose, and what it was told."""
+    waves = [f"{scale} ({share:.0%})" for scale, share in chosen["frequency_scale"].items() if float(scale)]
+    shown = {**chosen, "frequency_scale": ", ".join(waves) or "none", "head": name_of(ensemble.head)}
+    shown["hidden_sizes"] = " × ".join(map(str, chosen["hidden_sizes"])) or "none"
+    rows = [[name, str(shown[key]), "as asked" if key in settings.explicit else ""]
+            for key, name in _LISTED.items() if shown.get(key) is not None]  # fmt: skip
+    return Listing("What was chosen", ["setting", "value", ""], rows, words=["value", ""])
+
+
+def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, recalibrated: str) -> Evaluation:
     """Scores of rows that neither the networks nor the recalibration they are scored with have seen."""
-    order = np.concatenate(held.parts())
-    shown = judged.table.select(model.schema.names[:SHOWN_COLUMNS]).take(pa.array(order))
-    about = {
-        "Predicted": f"{model.target.name} ({model.target.task})",
-        "Recalibration": held.describe(model.ensemble.recalibration),
-    }
-    columns = {"row of the table": judged.rows[order] + 1, **dict(zip(shown.column_names, shown.columns, strict=True))}
-    return evaluate(held.batches(), constant=model.constant, labels=model.labels, columns=columns, about=about)
+    shown = judged.table.select(model.schema.names[:SHOWN_COLUMNS])
+    about = {"Predicted": f"{model.target.name} ({model.target.task})", "Recalibration": recalibrated}
+    columns = {"row of the table": judged.rows + 1, **dict(zip(shown.column_names, shown.columns, strict=True))}
+    return evaluate(batches, constant=model.constant, labels=model.labels, columns=columns, about=about)
 
 
 def _constant(train: TableData) -> dict[str, Any]:
@@ -132,7 +168,7 @@ def _constant(train: TableData) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Predictions for rows that no network has seen.
+    """Predictions for rows by networks that have not seen them.
 
     Arguments:
         mixture: the predictions as members make them.
@@ -149,6 +185,13 @@ class HeldOut:
     times: NDArray[np.float64] | None = None
     point: str | None = None
 
+    @classmethod
+    def of(cls, ensemble: Ensemble, mixture: Mixture, target: NDArray[Any], name: str, **others: Any) -> HeldOut:
+        """Of an ensemble, judged with a recalibration of the kind that it has, where that was chosen."""
+        kinds = {recalibration.VarianceScaling: "variance_scaling", recalibration.Temperature: "temperature"}
+        name = kinds.get(type(ensemble.recalibration), name) if name == "auto" else name
+        return cls(mixture, target, name, **others, point=getattr(ensemble.head, "point", None))
+
     def fit(self, mixture: Mixture, rows: NDArray[np.int64]) -> recalibration.Recalibration | None:
         """What some of the rows ask for; never one that moves the mean where rows are the latest, as that would pass off
         what has changed for what is uncertain."""
@@ -161,16 +204,10 @@ class HeldOut:
         groups = None if self.groups is None else self.groups[rows]
         if groups is not None and len(np.unique(groups)) < 2:
             return None
-        return recalibration.choose(mixture[torch.from_numpy(rows)], target, self._compared(mixture), groups=groups)
-
-    def _compared(self, mixture: Mixture) -> tuple[str, ...] | None:
-        """Recalibrations to choose from, None for the usual ones: a family without a scale has no spread to stretch."""
-        if mixture.is_discrete:
-            return None
-        stretched = isinstance(mixture.components, (Laplace, Normal, StudentT))
-        if self.times is not None:
-            return ("none", "variance_scaling") if stretched else ("none",)
-        return None if stretched else ("none", "isotonic")
+        names: tuple[str, ...] | None = None
+        if self.times is not None and not mixture.is_discrete:
+            names = ("none", "variance_scaling") if is_stretchable(mixture) else ("none",)
+        return recalibration.choose(mixture[torch.from_numpy(rows)], target, names, groups=groups)
 
     def fit_all(self, single: bool = False) -> recalibration.Recalibration | None:
         """What all rows ask for, of the ensemble or of its first member."""
@@ -219,6 +256,6 @@ def check_recalibration(name: str, head: Any, n_rows: int) -> None:
     if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
         raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
                          f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
-    if name == "variance_scaling" and not isinstance(head, (heads.Laplace, heads.Normal, heads.StudentT)):
-        raise TableError("variance_scaling stretches the spread of the heads normal, student_t and laplace; "
-                         "for others take isotonic, conformal or auto")  # fmt: skip
+    if name == "variance_scaling" and (head.kind != "numbers" or head.scaling != "location-scale"):
+        raise TableError("variance_scaling stretches spreads, which leads to values that this head cannot have; "
+                         "take isotonic, conformal or auto")  # fmt: skip

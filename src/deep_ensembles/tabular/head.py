@@ -62,6 +62,11 @@ def head_named(text: str) -> Any:
     return head
 
 
+def name_of(head: Any) -> str:
+    """The name of a head that `head_named` knows, without its arguments."""
+    return next(name for name, kind in heads().items() if kind is type(head))
+
+
 def _arguments(text: str) -> dict[str, list[str]]:
     """Arguments and their values, of which a list has several."""
     values: dict[str, list[str]] = {}
@@ -102,9 +107,9 @@ def check_targets(head: Any, name: str, y: NDArray[Any], rows: NDArray[np.int64]
     place = int((~head.support.check(values)).nonzero()[0])
     bounded = getattr(head, "high", None) is not None
     cure = "give wider bounds, as in logit_normal:low=-1,high=101" if bounded else "leave such rows out"
-    called = next(known for known, kind in heads().items() if kind is type(head))
-    raise TableError(f"`{name}` must be {support_in_words(head.support)} for the head {called}, but is {y[place]:g} in row "
-                     f"{rows[place] + 1}; {cure}, or take another head: `normal` takes any number")  # fmt: skip
+    needed = f"{support_in_words(head.support)} for the head {name_of(head)}"
+    raise TableError(f"`{name}` must be {needed}, but is {y[place]:g} in row {rows[place] + 1}; {cure}, "
+                     "or take another head: `normal` takes any number")  # fmt: skip
 
 
 def suggested_head(y: NDArray[Any], levels: NDArray[Any] | None = None) -> tuple[str, str] | None:

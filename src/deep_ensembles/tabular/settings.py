@@ -2,16 +2,16 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from deep_ensembles import recalibration
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.columns import TASKS, TableError
 from deep_ensembles.perturbations import FastGradientSign
+from deep_ensembles.recipes import EFFORTS
 from deep_ensembles.tabular.head import head_named
 from deep_ensembles.training import Recipe
 
@@ -29,24 +29,27 @@ _HEADING = "[settings]"
 class TableSettings:
     """Every setting of `deep-ensembles fit`.
 
+    Settings of training that are None are left to the recipe, which chooses them for the table (see `fit_recipe`).
+
     Arguments:
         target: the column to predict.
         task: `regression` or `classification`; found out from the target, or the head, by default.
-        head: the distribution to predict: `student_t`, `poisson`, `logit_normal:low=0,high=100`, …; by default `normal`,
-            for classes `categorical`.
+        head: the distribution to predict: `student_t`, `poisson`, `logit_normal:low=0,high=100`, …; by default the bell
+            that suits the rows best, for classes `categorical`.
         drop: columns that are no inputs.
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         weights: a column of weights ≥ 0.
         group: a column; rows of a group are held out together.
         time: a column; the latest rows are held out. It is an input too, unless dropped.
-        holdout: the share of rows that no network sees, for scores and recalibration; 0 to use the rows that members hold
-            out in turn, which is the default for fewer than 150 rows, and 0.2 for more.
-        recalibration: `auto` for what held-out rows prefer, `none`, or one by name.
+        holdout: the share of rows that no network sees; by default 0, as rows that members hold out in turn are judged as
+            honestly, and with a time 0.2.
+        recalibration: `auto` for what rows ask for that were held out, `none`, or one by name.
+        effort: `fast` tries one network, `default` several, `best` more and larger ones.
         members: how many networks.
         hidden_sizes: one size per hidden layer.
         epsilon: of adversarial training, in shares of each input's range; the paper's is 0.01, 0 is none.
-        max_epochs, patience, learning_rate, batch_size, time_limit: as in `Recipe`; by default the batch size grows with
-            the table, from 32 to 512 rows.
+        max_epochs, patience, learning_rate, batch_size: as in `Recipe`.
+        time_limit: seconds for all that is tried; None for as long as it takes.
         seed: the same seed gives the same model.
     """
 
@@ -60,34 +63,39 @@ class TableSettings:
     time: str | None = None
     holdout: float | None = None
     recalibration: str = "auto"
-    members: int = 5
-    hidden_sizes: tuple[int, ...] = (100, 100)
-    epsilon: float = 0.0
-    max_epochs: int = 200
-    patience: int = Recipe.patience
-    learning_rate: float = 0.003
+    effort: str = "default"
+    members: int | None = None
+    hidden_sizes: tuple[int, ...] | None = None
+    epsilon: float | None = None
+    max_epochs: int | None = None
+    patience: int | None = None
+    learning_rate: float | None = None
     batch_size: int | None = None
-    time_limit: float | None = Recipe.time_limit
+    time_limit: float | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         self._check_columns()
-        require(isinstance(self.hidden_sizes, (list, tuple)), "hidden_sizes", "a list of sizes", self.hidden_sizes)
-        for size in self.hidden_sizes:
-            check_integer("hidden_sizes", size, low=1)
-        for name in ("drop", "hidden_sizes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "drop", tuple(self.drop))
+        if self.hidden_sizes is not None:
+            require(isinstance(self.hidden_sizes, (list, tuple)), "hidden_sizes", "a list of sizes", self.hidden_sizes)
+            for size in self.hidden_sizes:
+                check_integer("hidden_sizes", size, low=1)
+            object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
         if self.task not in (None, known_task := self.known_task):
             raise TableError(f"the head {self.head} is for {known_task}, but the task is {self.task}; leave one of them out")
         known = f"one of {', '.join(RECALIBRATIONS)}"
         require(self.recalibration in RECALIBRATIONS, "recalibration", known, self.recalibration)
+        require(self.effort in EFFORTS, "effort", f"one of {', '.join(EFFORTS)}", self.effort)
         if self.holdout is not None:
             check_number("holdout", self.holdout, low=0, high=0.9)
-        check_integer("members", self.members, low=2)
-        check_number("epsilon", self.epsilon, low=0)
+        if self.members is not None:
+            check_integer("members", self.members, low=2)
+        if self.epsilon is not None:
+            check_number("epsilon", self.epsilon, low=0)
         check_integer("seed", self.seed, low=0)
-        Recipe(**self._shared())
+        Recipe(**self._given(TRAINING))
 
     def _check_columns(self) -> None:
         require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
@@ -98,9 +106,9 @@ class TableSettings:
         require(listed, "drop", "a list of names of columns", self.drop)
         require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)
 
-    def _shared(self) -> dict[str, Any]:
-        """The settings of `Recipe`, but for a batch size that is still to be chosen."""
-        return {name: getattr(self, name) for name in TRAINING if (name, self.batch_size) != ("batch_size", None)}
+    def _given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Those of some settings that are not left to the recipe."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def chosen_head(self) -> Any:
@@ -123,15 +131,18 @@ class TableSettings:
         return tuple(name for name in (self.weights, self.group, self.time) if name is not None)
 
     @property
-    def perturbation(self) -> FastGradientSign | None:
-        """Of adversarial training."""
-        return FastGradientSign(self.epsilon) if self.epsilon else None
-
-    def training(self, n_rows: int) -> dict[str, Any]:
-        """Settings of `fit_ensemble` that `fit` and `compare` share, for so many training rows."""
-        # An epoch of any table should take some hundred steps.
-        batch_size = 2 ** int(np.clip(np.round(np.log2(max(1, n_rows) / 100)), 5, 9))
-        return {"batch_size": batch_size, "early_stopping": True, "random_state": self.seed, **self._shared()}
+    def explicit(self) -> dict[str, Any]:
+        """The settings of `fit_recipe` that it is not to choose."""
+        given = self._given((*TRAINING, "hidden_sizes"))
+        if self.members is not None:
+            given["n_members"] = self.members
+        if self.head is not None:
+            given["head"] = self.chosen_head
+        if self.epsilon is not None:
+            given["perturbation"] = FastGradientSign(self.epsilon) if self.epsilon else None
+        if self.recalibration != "auto":
+            given["recalibration"] = getattr(recalibration, self.recalibration, None)
+        return given
 
     def text(self) -> str:
         """As TOML, which `read_settings` reads, be it in the middle of other text.
