@@ -190,7 +190,13 @@ class Choices:
         """Heads to compare, the plainest first."""
         if self.explicit.get("head") is not None:
             return [self.explicit["head"]]
-        if "head" in self.explicit or self.preset == "paper" or task.n_classes or is_structured(task.targets):
+        if (
+            self.explicit.get("network") is not None
+            or "head" in self.explicit
+            or self.preset == "paper"
+            or task.n_classes
+            or is_structured(task.targets)
+        ):
             return [task.default_head]
         step, distinct = target_step(task.targets)
         floor = step**2 / 12

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from deep_ensembles import scoring
+from deep_ensembles._checks import require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import ComplementaryFolds
 from deep_ensembles._tensors import is_structured, times_and_events
@@ -166,6 +167,7 @@ class _Search:
             targets, rule = torch.from_numpy(times_and_events("y", task.targets)), censored()
         else:
             targets, rule = torch.from_numpy(np.asarray(task.targets)), self.rule(ensemble)
+            targets = targets.double() if mixture.kind == "labels" else targets
         return rule(mixture, targets)[torch.from_numpy(task.counted)].double().numpy()
 
     def rule(self, ensemble: Ensemble) -> Any:
@@ -206,6 +208,9 @@ class _Search:
                 return None
         elif asked is None:
             return None
+        elif ensemble.out_of_fold_members is None:
+            require(ensemble.n_members > 1, "n_members", "at least 2 for members to hold rows out", ensemble.n_members,
+                    "or call `recalibrate` with rows the model has not seen")  # fmt: skip
         counted = torch.from_numpy(task.counted)
         mixture, targets = ensemble.out_of_fold(task.inputs)[counted], torch.from_numpy(np.asarray(task.targets))[counted]
         if asked is not None:
@@ -238,10 +243,11 @@ class _Search:
         """
         rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
         seen = ensemble.mixture(self.task.inputs[rows])
+        factor = variance_scaling(mixture, targets).factor
+        if not bool(marginal(seen.components).variance.isfinite().all()):  # as of very heavy tails
+            return VarianceScaling(factor)
         k, m = effective_members(mixture.weights), effective_members(seen.weights)
         ratio = float((seen.epistemic / seen.aleatoric).clamp_max(10.0).mean()) * m / max(m - 1, 1e-9)
-        ratio = ratio if math.isfinite(ratio) else 0.0  # heavy tails may have no variance
-        factor = variance_scaling(mixture, targets).factor
         noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
         return VarianceScaling(((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5)
 

@@ -145,7 +145,7 @@ _LISTED = {
 
 def _chosen_listing(chosen: Mapping[str, Any], ensemble: Ensemble, settings: TableSettings) -> Listing:
     """What the recipe chose, and what it was told."""
-    waves = [f"{scale} ({share:.0%})" for scale, share in chosen["frequency_scale"].items() if float(scale)]
+    waves = [f"{scale} ({share:.0%})" for scale, share in (chosen["frequency_scale"] or {}).items()]
     shown = {**chosen, "frequency_scale": ", ".join(waves) or "none", "head": name_of(ensemble.head)}
     shown["hidden_sizes"] = " × ".join(map(str, chosen["hidden_sizes"])) or "none"
     rows = [[name, str(shown[key]), "as asked" if key in settings.explicit else ""]
