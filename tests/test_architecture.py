@@ -26,17 +26,18 @@ ROOMS = [
         "_arrow",
         "_tensors",
         "_pictures",
+        "_layers",
         "distributions",
     ),
     *("mixture", "heads", "networks", "perturbations", "scoring", "metrics", "recalibration", "members", "training"),
-    *("execution", "settings", "columns", "images", "ensemble", "fitting", "report", "estimators", "baselines", "tabular"),
+    *("execution", "settings", "columns", "images", "ensemble", "fitting", "recipes", "report", "estimators", "baselines", "tabular"),
     *("saving", "paper", "cli"),
 ]
 OUTSIDE_THE_CORE = {"columns", "tabular", "report", "paper", "cli"}
 # What starts quickly may import a part of the package when it needs it.
 MAY_IMPORT_LATE = ("cli/", "saving.py")
 # Users call these with what they need by name.
-MANY_ARGUMENTS = ("__init__", "fit_ensemble", "cross_validate", "reproduce", "fit", "predict", "compare")
+MANY_ARGUMENTS = ("__init__", "fit_ensemble", "cross_validate", "reproduce", "fit", "predict", "compare", "periodic_mlp")
 ONLY_IN = {
     "typer": ("cli/",),
     "matplotlib": ("paper/figures.py",),

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import nn
 from typing_extensions import Self
 
-from deep_ensembles._checks import require
+from deep_ensembles._checks import check_flag, check_integer, require
 from deep_ensembles._files import write_model
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
@@ -22,6 +22,7 @@ from deep_ensembles._tensors import is_structured
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
+from deep_ensembles.networks.mlp import checked_sizes
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
 from deep_ensembles.recipes import Auto, Task, fit_recipe, is_auto
@@ -97,10 +98,14 @@ class DeepEnsemble(BaseEstimator):
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
         if "head" in explicit:
             explicit["head"] = head
-        settings = {name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__}
-        Recipe(**settings)  # checks the settings before anything uses them
+        _check_settings(explicit)
         if explicit.get("network") is not None:
+            if "head" not in explicit and _takes_nothing(explicit["network"]):
+                explicit["head"] = task.default_head  # a network of so many outputs was made for one head
             explicit["network"] = partial(user_network, explicit["network"])
+        holds_nothing_out = self.preset is not None or explicit.get("early_stopping") is False
+        if explicit.get("recalibration") is not None and "folds" not in explicit and holds_nothing_out:
+            explicit["folds"] = ComplementaryFolds(groups=task.groups)
         fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
         self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
@@ -248,11 +253,33 @@ def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Fact
     if isinstance(network, nn.Module) or not callable(network):
         raise TypeError("`network` must be a function that builds a torch.nn.Module, got "
                         f"{type(network).__name__}; write `lambda: YourModule(...)`")  # fmt: skip
+    if _takes_nothing(network):
+        return cast(Factory, network)
+    return partial(cast(Callable[[int, int], nn.Module], network), n_inputs, n_outputs)
+
+
+def _takes_nothing(network: Any) -> bool:
+    """Whether a function can be called without arguments."""
+    if isinstance(network, nn.Module) or not callable(network):
+        return False
     try:
         inspect.signature(network).bind()
     except TypeError:
-        return partial(cast(Callable[[int, int], nn.Module], network), n_inputs, n_outputs)
-    return cast(Factory, network)
+        return False
+    return True
+
+
+def _check_settings(explicit: dict[str, Any]) -> None:
+    """See that settings can be right, before anything uses them."""
+    Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})
+    if "n_members" in explicit:
+        check_integer("n_members", explicit["n_members"], low=1)
+        enough = explicit["n_members"] > 1 or explicit.get("recalibration") is None
+        require(enough, "n_members", "at least 2 for members to hold rows out", explicit["n_members"])
+    if "hidden_sizes" in explicit:
+        checked_sizes(explicit["hidden_sizes"])
+    if "batch_norm" in explicit:
+        check_flag("batch_norm", explicit["batch_norm"])
 
 
 def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:
