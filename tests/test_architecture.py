@@ -30,7 +30,19 @@ ROOMS = [
         "distributions",
     ),
     *("mixture", "heads", "networks", "perturbations", "scoring", "metrics", "recalibration", "members", "training"),
-    *("execution", "settings", "columns", "images", "ensemble", "fitting", "recipes", "report", "estimators", "baselines", "tabular"),
+    *(
+        "execution",
+        "settings",
+        "columns",
+        "images",
+        "ensemble",
+        "fitting",
+        "recipes",
+        "report",
+        "estimators",
+        "baselines",
+        "tabular",
+    ),
     *("saving", "paper", "cli"),
 ]
 OUTSIDE_THE_CORE = {"columns", "tabular", "report", "paper", "cli"}

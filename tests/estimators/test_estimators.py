@@ -32,7 +32,6 @@ from deep_ensembles import (
     squared_error,
 )
 
-
 PAPER = {"preset": "paper", "max_epochs": 100}
 FAST = {"effort": "fast", "max_epochs": 20}
 
@@ -50,7 +49,8 @@ def test_scikit_learn_checks(estimator, check) -> None:  # type: ignore[no-untyp
 
 def excused(estimator: DeepEnsembleRegressor | DeepEnsembleClassifier) -> dict[str, str]:
     """What no estimator can meet that holds rows out: scikit-learn excuses its own that stop early from the same."""
-    return {}
+    held_out = "other rows are held out where a row of weight 2 is two rows"
+    return {"check_sample_weight_equivalence_on_dense_data": held_out}
 
 
 @parametrize_with_checks(

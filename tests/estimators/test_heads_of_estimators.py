@@ -115,5 +115,5 @@ def test_censored_times_are_no_labels() -> None:
 
 def test_a_class_or_a_name_is_no_head() -> None:
     for wrong in (StudentT, "student_t"):
-        with pytest.raises(ValueError, match="`head` must be \"auto\", None or an object such as `StudentT\\(\\)`"):
+        with pytest.raises(ValueError, match='`head` must be "auto", None or an object such as `StudentT\\(\\)`'):
             DeepEnsembleRegressor(head=wrong).fit(X, X[:, 0])

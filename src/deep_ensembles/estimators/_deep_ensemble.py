@@ -115,6 +115,10 @@ class DeepEnsemble(BaseEstimator):
         """Which kinds of heads fit the targets that the default head is for."""
         return (default_head.kind,)
 
+    def network_factory(self, n_inputs: int, n_outputs: int, n_rows: int = 0) -> Factory:
+        """A function without arguments that builds the user's network, for `load`; it does not depend on the rows."""
+        return user_network(cast(NetworkFactory, self.network), n_inputs, n_outputs)
+
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         checked: np.ndarray = validate_data(self, X, reset=False, dtype=FLOATS)

@@ -133,7 +133,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight
         default = Bernoulli() if codes.ndim == 2 else Categorical()
-        codes, n = codes.astype(np.int64), len(self.classes_)
+        codes, n = codes.astype(np.int64 if codes.ndim == 1 else np.float64), len(self.classes_)
         self._fit_members(Task(X, codes, n, n, default, sample_weight, checked_groups(groups, X)))
         return self
 

@@ -95,7 +95,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             check_consistent_length(X, y)
         else:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
-            y = np.ascontiguousarray(y, dtype=np.float64)
+            y = np.ascontiguousarray(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, dtype=np.float64)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
