@@ -48,6 +48,14 @@ def test_is_an_exponential_average(epochs: float) -> None:
     assert not torch.allclose(ensemble.members.parameters.flat, weights[-1], rtol=1e-4, atol=1e-6)
 
 
+def test_blocks_and_remainders_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch that is read in several blocks, with a last batch of another size, is averaged like one."""
+    whole, _ = fitted(averaging=2.0)
+    monkeypatch.setattr("deep_ensembles.training.batches._BLOCK_BYTES", 500)
+    rows = fitted(averaging=2.0)[0]
+    torch.testing.assert_close(rows.members.parameters.flat, whole.members.parameters.flat, rtol=1e-5, atol=1e-6)
+
+
 def test_training_itself_does_not_see_the_average() -> None:
     for one, two in zip(fitted(averaging=2.0)[1], fitted()[1], strict=True):
         assert torch.equal(one, two)
