@@ -46,7 +46,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     Arguments:
         class_weight: "balanced", or a dictionary of class → weight; multiplies `sample_weight`.
-        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` unless it is given, `Bernoulli()` for several labels
+        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by itself, `Bernoulli()` for several labels
             at once (a matrix of 0 and 1), and may be `Ordinal()` for classes with an order, that of the sorted labels. A
             recalibration of classes is `choose`, `temperature` or `conformal`.
 
