@@ -29,14 +29,27 @@ ROOMS = [
         "distributions",
     ),
     *("mixture", "heads", "networks", "perturbations", "scoring", "metrics", "recalibration", "members", "training"),
-    *("execution", "settings", "columns", "images", "ensemble", "fitting", "report", "estimators", "baselines", "tabular"),
+    *(
+        "execution",
+        "settings",
+        "columns",
+        "images",
+        "ensemble",
+        "fitting",
+        "recipes",
+        "selection",
+        "report",
+        "estimators",
+        "baselines",
+        "tabular",
+    ),
     *("saving", "paper", "cli"),
 ]
 OUTSIDE_THE_CORE = {"columns", "tabular", "report", "paper", "cli"}
 # What starts quickly may import a part of the package when it needs it.
 MAY_IMPORT_LATE = ("cli/", "saving.py")
 # Users call these with what they need by name.
-MANY_ARGUMENTS = ("__init__", "fit_ensemble", "cross_validate", "reproduce", "fit", "predict", "compare")
+MANY_ARGUMENTS = ("__init__", "fit_ensemble", "cross_validate", "reproduce", "fit", "predict", "compare", "periodic_mlp")
 ONLY_IN = {
     "typer": ("cli/",),
     "matplotlib": ("paper/figures.py",),
@@ -165,5 +178,5 @@ def test_the_house_stays_small() -> None:
     assert sum("/" not in file for file in FILES) <= 17
     assert max(len((PACKAGE / file).read_text("utf-8").splitlines()) for file in FILES) <= 400
     assert sum(code.values()) <= 17_000
-    assert sum(lines for file, lines in code.items() if room_of(file) not in OUTSIDE_THE_CORE) <= 8_000
+    assert sum(lines for file, lines in code.items() if room_of(file) not in OUTSIDE_THE_CORE) <= 8_600
     assert imports <= 0.125 * sum(code.values())

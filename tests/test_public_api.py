@@ -43,6 +43,7 @@ NAMES = [
     "Quantiles",
     "RandomSign",
     "Recipe",
+    "RobustScaling",
     "Stacked",
     "StudentT",
     "Subsample",
@@ -60,6 +61,7 @@ NAMES = [
     "load",
     "log_score",
     "mlp",
+    "periodic_mlp",
     "pinball",
     "squared_error",
 ]

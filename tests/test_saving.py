@@ -36,7 +36,9 @@ Y = X[:, 0] * 2 + 1
 
 
 def regressor(**settings: Any) -> DeepEnsembleRegressor:
-    return DeepEnsembleRegressor(**({"n_members": 3, "max_epochs": 3, "random_state": 0} | settings)).fit(X, Y)
+    return DeepEnsembleRegressor(**({"preset": "paper", "n_members": 3, "max_epochs": 3, "random_state": 0} | settings)).fit(
+        X, Y
+    )
 
 
 class Own(nn.Module):

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deep_ensembles import RobustScaling
 from deep_ensembles._splits import Bootstrap, Subsample
 from deep_ensembles.heads import Normal
 from deep_ensembles.networks import mlp
@@ -30,6 +31,8 @@ VALUES = [
     AdamW(epsilon=1e-6),
     Bootstrap(),
     Subsample(0.5),
+    RobustScaling(),
+    RobustScaling(n_rows=7),
     torch.float64,
     NotSaved("their own"),
     pytest.param(censored(log_score), id="censored"),

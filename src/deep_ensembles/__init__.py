@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     # isort: on
     from deep_ensembles.members import Looped, Stacked
     from deep_ensembles.mixture import Mixture
-    from deep_ensembles.networks import mlp
+    from deep_ensembles.networks import mlp, periodic_mlp
     from deep_ensembles.perturbations import FastGradientSign, ProjectedGradient, RandomSign, VirtualAdversarial
     from deep_ensembles.saving import load
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
 
     # isort: on
     from deep_ensembles.training.checkpoint import Checkpoint
+    from deep_ensembles.training.data import RobustScaling
     from deep_ensembles.training.loop import TrainingDiverged
     from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine
     from deep_ensembles.training.recipe import Recipe
@@ -53,13 +54,14 @@ _NAMES = {
     ),
     "members": ("Looped", "Stacked"),
     "mixture": ("Mixture",),
-    "networks": ("mlp",),
+    "networks": ("mlp", "periodic_mlp"),
     "perturbations": ("FastGradientSign", "ProjectedGradient", "RandomSign", "VirtualAdversarial"),
     "saving": ("load",),
     "scoring": (
         "beta_nll", "brier", "censored", "crps", "energy_score", "interval_score", "log_score", "pinball", "squared_error",
     ),
     "training.checkpoint": ("Checkpoint",),
+    "training.data": ("RobustScaling",),
     "training.loop": ("TrainingDiverged",),
     "training.optimization": ("Adam", "AdamW", "Constant", "Cosine"),
     "training.recipe": ("Recipe",),
@@ -71,9 +73,9 @@ __all__ = [
     "CrossValidation", "DeepEnsembleClassifier", "DeepEnsembleRegressor", "Ensemble", "FastGradientSign", "Gamma",
     "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "Looped", "Mixture", "ModelFileError", "MultivariateNormal",
     "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "ProjectedGradient", "Quantiles", "RandomSign", "Recipe",
-    "Stacked", "StudentT", "Subsample", "TrainingDiverged", "VirtualAdversarial", "ZeroInflated", "beta_nll", "brier",
-    "censored", "cross_validate", "crps", "energy_score", "fit_ensemble", "interval_score", "load", "log_score", "mlp",
-    "pinball", "squared_error",
+    "RobustScaling", "Stacked", "StudentT", "Subsample", "TrainingDiverged", "VirtualAdversarial", "ZeroInflated",
+    "beta_nll", "brier", "censored", "cross_validate", "crps", "energy_score", "fit_ensemble", "interval_score", "load",
+    "log_score", "mlp", "periodic_mlp", "pinball", "squared_error",
 ]  # fmt: skip
 
 

@@ -50,13 +50,13 @@ def load(
 def _estimator(
     config: dict[str, Any], tensors: dict[str, torch.Tensor], network: Any, head: Any, device: torch.device
 ) -> Any:
-    from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
+    from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor, user_network
 
     kind = DeepEnsembleRegressor if config["kind"] == "DeepEnsembleRegressor" else DeepEnsembleClassifier
     described, factory = config["ensemble"], network
     if network is not None:
         n_features = config["fitted"]["n_features_in_"]
-        factory = kind(network=network).network_factory(n_features, described["n_outputs"], n_rows=0)
+        factory = user_network(network, n_features, described["n_outputs"])
     model = kind.from_file(config, Ensemble.from_file(described, tensors, factory, head, device))
     given = {"network": network, "head": head}
     return model.set_params(**{name: value for name, value in given.items() if value is not None})

@@ -14,14 +14,14 @@ from torch import nn
 from deep_ensembles import heads, networks, perturbations, recalibration, scoring
 from deep_ensembles._checks import require
 from deep_ensembles._splits import Bootstrap, ComplementaryFolds, Subsample
-from deep_ensembles.training import Adam, AdamW, Constant, Cosine
+from deep_ensembles.training import Adam, AdamW, Constant, Cosine, RobustScaling
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 }
 _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
 # Nothing that writes or reads a file: whoever loads a model must not act on a path that someone else wrote into it.
-_OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, Subsample, recalibration.choose)
+_OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, RobustScaling, Subsample, recalibration.choose)
 # Objects that may stand within others.
 _NESTED = ("heads.NegativeBinomial", "heads.Poisson", "scoring.log_score")
 

@@ -27,7 +27,7 @@ def test_single_network_is_the_first_member() -> None:
     X, y = data()
     settings = {"max_epochs": 5, "random_state": 0, "perturbation": FastGradientSign(0.01)}
     alone = single_network(**settings).fit(X, y).predict_distribution(X)
-    first = DeepEnsembleRegressor(3, **settings).fit(X, y).ensemble_.subset(1)(X)
+    first = DeepEnsembleRegressor(3, preset="paper", **settings).fit(X, y).ensemble_.subset(1)(X)
     np.testing.assert_allclose(alone.mean, first.mean, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(alone.variance, first.variance, rtol=1e-4, atol=1e-6)
     assert (alone.epistemic == 0).all()

@@ -265,8 +265,9 @@ def test_crps_is_finite_for_any_output(kind, size):
 def test_works_in_an_estimator(kind):
     head = kind()
     model = DeepEnsembleRegressor(
-        head=head, scoring_rule=squared_error if head == Point() else log_score, n_members=2, max_epochs=2, random_state=0
-    )
+        preset="paper", head=head, scoring_rule=squared_error if head == Point() else log_score, n_members=2, max_epochs=2,
+        random_state=0,
+    )  # fmt: skip
     predictions = model.fit(INPUTS, target_for(head, 48).numpy()).predict(INPUTS)
     assert np.isfinite(predictions).all()
     if is_whole(head(raw_for(head))):

@@ -27,7 +27,7 @@ def test_saving_through_a_link_replaces_what_it_points_to(tmp_path: Path) -> Non
 
 
 def test_an_activation_of_the_users_own(tmp_path: Path) -> None:
-    model = DeepEnsembleRegressor(1, activation=nn.Mish, max_epochs=1, random_state=0).fit(X, Y)
+    model = DeepEnsembleRegressor(1, preset="paper", activation=nn.Mish, max_epochs=1, random_state=0).fit(X, Y)
     model.save(tmp_path / "model")
     with pytest.raises(ModelFileError, match=r"load\(path, network=factory\)"):
         load(tmp_path / "model")

@@ -20,7 +20,7 @@ TARGETS = MORE[:, 0] + MORE[:, 1] ** 2
 
 
 def quick(**settings: Any) -> DeepEnsembleRegressor:
-    return DeepEnsembleRegressor(**({"n_members": 2, "max_epochs": 3, "random_state": 0} | settings))
+    return DeepEnsembleRegressor(**({"preset": "paper", "n_members": 2, "max_epochs": 3, "random_state": 0} | settings))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"device": "toaster"}, "`device` must be \"auto\" or one that is here, got 'toaster'"),
         ({"scoring_rule": "nll"}, "`scoring_rule` must be a function or an object or None, got 'nll'"),
         ({"perturbation": "fgsm"}, "`perturbation` must be a function or an object or None, got 'fgsm'"),
-        ({"head": "normal"}, "`head` must be None or an object such as `StudentT..`, got 'normal'"),
+        ({"head": "normal"}, "`head` must be \"auto\", None or an object such as `StudentT..`, got 'normal'"),
         ({"schedule": "cosine"}, "`schedule` must be an object such as `Cosine\\(\\)`, got 'cosine'"),
         ({"optimizer": "adam"}, "`optimizer` must be an object such as `Adam\\(\\)`, got 'adam'"),
         ({"resampling": "bootstrap"}, "`resampling` must be an object such as `Bootstrap\\(\\)`, got 'bootstrap'"),
@@ -79,11 +79,15 @@ def test_data_of_a_regression(inputs: np.ndarray, targets: np.ndarray, message: 
         ({"batch_norm": "yes"}, "`batch_norm` must be True or False, got 'yes'"),
         ({"verbose": "x"}, "`verbose` must be an integer ≥ 0, got 'x'"),
         ({"patience": 0}, "`patience` must be an integer ≥ 1, got 0"),
+        ({"averaging": 0}, "`averaging` must be a number > 0, got 0"),
+        ({"drop_last": 1}, "`drop_last` must be True or False, got 1"),
+        ({"effort": "most"}, "`effort` must be one of fast, default, best, got 'most'"),
     ],
 )
-def test_settings(settings: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("preset", [None, "paper"])
+def test_settings(settings: dict[str, Any], message: str, preset: str | None) -> None:
     with pytest.raises(ValueError, match=message):
-        quick(**settings).fit(X, Y)
+        quick(preset=preset, **settings).fit(X, Y)
 
 
 def test_one_row_has_an_answer() -> None:
@@ -91,6 +95,8 @@ def test_one_row_has_an_answer() -> None:
     assert model.predict(X[:1]) == pytest.approx(Y[:1], abs=0.5)
     with pytest.raises(ValueError, match="at least 2 rows are needed to hold some out"):
         quick(early_stopping=True).fit(X[:1], Y[:1])
+    with pytest.raises(ValueError, match="at least 2 rows are needed to hold some out"):
+        quick(preset=None).fit(X[:1], Y[:1])
 
 
 def test_one_class_is_refused() -> None:
@@ -159,8 +165,9 @@ def test_sample_weights(weight: np.ndarray, message: str) -> None:
         quick().fit(X, Y, sample_weight=weight)
 
 
-def test_reversed_and_fortran_arrays() -> None:
-    model = DeepEnsembleRegressor(2, max_epochs=2, random_state=0)
+@pytest.mark.parametrize("preset", [None, "paper"])
+def test_reversed_and_fortran_arrays(preset: str | None) -> None:
+    model = DeepEnsembleRegressor(2, preset=preset, max_epochs=2, random_state=0)
     expected = model.fit(MORE[::-1].copy(), TARGETS[::-1].copy()).predict(MORE)
     np.testing.assert_array_equal(model.fit(MORE[::-1], TARGETS[::-1]).predict(MORE), expected)
     np.testing.assert_allclose(model.predict(MORE[::-1])[::-1], expected, rtol=1e-5, atol=1e-6)
@@ -187,13 +194,13 @@ def test_two_threads_fit_like_one() -> None:
 
 @pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e160, 1e200])
 def test_units_whose_squares_are_no_numbers(unit: float) -> None:
-    settings = {"max_epochs": 20, "random_state": 0}
+    settings = {"preset": "paper", "max_epochs": 20, "random_state": 0}
     base = DeepEnsembleRegressor(2, **settings).fit(MORE, TARGETS).predict(MORE)
     np.testing.assert_allclose(
         DeepEnsembleRegressor(2, **settings).fit(MORE * unit, TARGETS).predict(MORE * unit), base, rtol=1e-3, atol=1e-3
     )
     with pytest.raises(ValueError, match="change their unit"):
-        DeepEnsembleRegressor(2).fit(MORE, TARGETS * unit)
+        DeepEnsembleRegressor(2, **settings).fit(MORE, TARGETS * unit)
 
 
 @pytest.mark.parametrize("scale", [1e-50, 1e45])

@@ -1,4 +1,4 @@
-"""Estimators spell out the settings of training, which `Recipe` describes: the same names, types, defaults and meaning."""
+"""Estimators spell out the settings of training, which `Recipe` describes: the same names and meaning; "auto" by default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ FIELDS = Recipe.__dataclass_fields__
 # Estimators need neither streamed data nor a choice of how members are trained.
 NOT_OFFERED = {"max_restarts", "members", "num_workers"}
 OTHER_VALUES: dict[str, Any] = {
-    "max_epochs": 3, "batch_size": 7, "learning_rate": 0.5, "schedule": Cosine(), "optimizer": AdamW(), "weight_decay": 0.1,
+    "max_epochs": 3, "batch_size": 7, "drop_last": False, "averaging": 3.0,
+    "learning_rate": 0.5, "schedule": Cosine(), "optimizer": AdamW(), "weight_decay": 0.1,
     "clip_norm": 2.0, "early_stopping": True, "validation_fraction": 0.3, "patience": 4, "folds": ComplementaryFolds(2),
     "time_limit": 60.0, "resampling": Bootstrap(), "checkpoint": Checkpoint("state"), "device": "cpu", "verbose": 1,
     "standardize_inputs": False, "standardize_targets": False,
@@ -33,16 +34,18 @@ both = pytest.mark.parametrize("estimator", [DeepEnsembleRegressor, DeepEnsemble
 
 
 @both
-def test_names_types_and_defaults_are_those_of_a_recipe(estimator: type) -> None:
-    parameters, recipe = inspect.signature(estimator).parameters, Recipe()
+def test_names_are_those_of_a_recipe_and_the_data_decide_by_default(estimator: type) -> None:
+    parameters = inspect.signature(estimator).parameters
     assert set(FIELDS) - set(parameters) == NOT_OFFERED
-    for name in set(FIELDS) - NOT_OFFERED:
-        assert parameters[name].default == getattr(recipe, name), name
-        assert parameters[name].annotation == FIELDS[name].type, name
+    given = {name: parameter.default for name, parameter in parameters.items() if parameter.default != "auto"}
+    assert given.pop("class_weight", None) is None
+    assert given == {"preset": None, "effort": "default", "time_limit": None, "checkpoint": None, "random_state": None,
+                     "verbose": 0}  # fmt: skip
 
 
 @both
-def test_every_setting_reaches_the_training(estimator: type, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("preset", [None, "paper"])
+def test_every_setting_reaches_the_training(estimator: type, preset: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     received: dict[str, Any] = {}
 
     class Received(Exception):
@@ -53,10 +56,22 @@ def test_every_setting_reaches_the_training(estimator: type, monkeypatch: pytest
         raise Received
 
     assert set(OTHER_VALUES) == set(FIELDS) - NOT_OFFERED
-    monkeypatch.setattr("deep_ensembles.estimators._deep_ensemble.fit_ensemble", fit_ensemble)
+    monkeypatch.setattr("deep_ensembles.selection.fit_ensemble", fit_ensemble)
     with pytest.raises(Received):
-        estimator(**OTHER_VALUES).fit(np.eye(4), [0, 1, 0, 1])
-    assert {name: received[name] for name in OTHER_VALUES} == OTHER_VALUES
+        estimator(preset=preset, **OTHER_VALUES).fit(np.eye(4), [0, 1, 0, 1])
+    assert 59 < received["time_limit"] <= 60  # what is left of it
+    assert {name: received[name] for name in OTHER_VALUES} == OTHER_VALUES | {"time_limit": received["time_limit"]}
+
+
+def test_none_is_off() -> None:
+    off = {"averaging": None, "clip_norm": None, "recalibration": None, "folds": None, "perturbation": None}
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model = DeepEnsembleRegressor(2, effort="fast", max_epochs=2, random_state=0, **off).fit(x, x[:, 0])
+    assert model.ensemble_.recalibration is None
+    assert model.ensemble_.out_of_fold_members is None
+    assert {name: model.chosen_[name] for name in ("averaging", "clip_norm", "folds", "perturbation")} == dict.fromkeys(
+        ("averaging", "clip_norm", "folds", "perturbation")
+    )
 
 
 def test_both_estimators_take_the_same_parameters() -> None:

@@ -38,7 +38,7 @@ X = np.random.default_rng(0).normal(size=(300, 3))
 def test_counts_of_any_size_are_learnt(head: Any, mean: float) -> None:
     rng = np.random.default_rng(1)
     y = rng.poisson(mean * np.exp(0.5 * X[:, 0]))
-    model = DeepEnsembleRegressor(2, head=head, random_state=0).fit(X, y)
+    model = DeepEnsembleRegressor(2, preset="paper", head=head, max_epochs=100, random_state=0).fit(X, y)
     assert model.score(X, y) > (0.9 if mean > 100 else 0.3)
     assert model.head == head  # what was given stays; the ensemble's knows the mean
 
@@ -115,5 +115,5 @@ def test_censored_times_are_no_labels() -> None:
 
 def test_a_class_or_a_name_is_no_head() -> None:
     for wrong in (StudentT, "student_t"):
-        with pytest.raises(ValueError, match="`head` must be None or an object such as `StudentT\\(\\)`"):
+        with pytest.raises(ValueError, match='`head` must be "auto", None or an object such as `StudentT\\(\\)`'):
             DeepEnsembleRegressor(head=wrong).fit(X, X[:, 0])

@@ -72,7 +72,7 @@ def made(name: str) -> tuple[np.ndarray, np.ndarray]:
 def fitted(name: str) -> Any:
     head = head_of(name)
     kind = DeepEnsembleClassifier if head.kind in ("classes", "labels") else DeepEnsembleRegressor
-    settings = {"max_epochs": 8, "hidden_sizes": (8,), "random_state": 0, **SETTINGS.get(name, {})}
+    settings = {"preset": "paper", "max_epochs": 8, "hidden_sizes": (8,), "random_state": 0, **SETTINGS.get(name, {})}
     return kind(3, head=head, **settings).fit(*made(name))
 
 

@@ -161,7 +161,7 @@ def test_members_hold_groups_out_whole_too(tmp_path: Path, monkeypatch: pytest.M
         asked.update(given)
         return fit_ensemble(*inputs, **given)
 
-    monkeypatch.setattr("deep_ensembles.recipes.fit_ensemble", trained)
+    monkeypatch.setattr("deep_ensembles.selection.fit_ensemble", trained)
     fitted(table, tmp_path, settings)
     train, _ = held_out(table, tmp_path, settings)
     pairs = set(zip(asked["folds"].groups.tolist(), table["owner"].to_numpy()[train].tolist(), strict=True))

@@ -61,7 +61,7 @@ def build(n_outputs: int = 2):
 
 def test_times_that_were_never_seen_are_predicted():
     """Without regard to censoring the longest times are underestimated, and intervals miss them."""
-    model = DeepEnsembleRegressor(head=LogNormal(), max_epochs=60, random_state=0)
+    model = DeepEnsembleRegressor(preset="paper", head=LogNormal(), max_epochs=60, random_state=0)
     aware, naive = clone(model).fit(X, Y), clone(model).fit(X, Y["time"])
     assert 0.4 < Y["event"].mean() < 0.7
     covered = [interval_coverage(each.predict_distribution(X), LATENT) for each in (aware, naive)]

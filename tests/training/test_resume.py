@@ -14,7 +14,7 @@ import pytest
 import torch
 from _processes import started
 
-from deep_ensembles import Checkpoint, FastGradientSign, fit_ensemble, mlp
+from deep_ensembles import Checkpoint, ComplementaryFolds, Cosine, FastGradientSign, RobustScaling, fit_ensemble, mlp
 from deep_ensembles.training.checkpoint import CheckpointWriter
 
 SCRIPT = """
@@ -101,6 +101,33 @@ def test_resuming_gives_the_same_bits(at: int, tmp_path: Path, monkeypatch: pyte
     torch.testing.assert_close(torch.tensor(calm.history), torch.tensor(resumed.history), rtol=0, atol=0, equal_nan=True)
     again = fit_ensemble(NETWORK, *data(), checkpoint=checkpoint, **settings)
     assert torch.equal(calm.members.parameters.flat, again.members.parameters.flat)
+
+
+@pytest.mark.parametrize("at", [2, 7, 13])
+def test_averages_and_held_out_predictions_are_resumed(at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deep_ensembles.training.batches._BLOCK_BYTES", 2000)
+    settings = {
+        "max_epochs": 8, "batch_size": 30, "random_state": 0, "early_stopping": True, "patience": 3, "learning_rate": 0.05,
+        "n_members": 4, "averaging": 2.0, "drop_last": True, "folds": ComplementaryFolds(2), "clip_norm": 1.0,
+        "schedule": Cosine(), "standardize_inputs": RobustScaling(),
+    }  # fmt: skip
+    calm = fit_ensemble(NETWORK, *data(), **settings)
+    checkpoint = Checkpoint(str(tmp_path / "state"), every_seconds=0.0)
+    write, written = CheckpointWriter.write, []
+
+    def interrupting(self: CheckpointWriter, *args: object) -> None:
+        write(self, *args)  # type: ignore[arg-type]
+        written.append(1)
+        if len(written) == at:
+            raise Interrupted
+
+    monkeypatch.setattr(CheckpointWriter, "write", interrupting)
+    with pytest.raises(Interrupted):
+        fit_ensemble(NETWORK, *data(), checkpoint=checkpoint, **settings)
+    for _ in range(2):  # the second time, everything is in the checkpoint
+        resumed = fit_ensemble(NETWORK, *data(), checkpoint=checkpoint, **settings)
+        assert torch.equal(calm.members.parameters.flat, resumed.members.parameters.flat)
+        assert torch.equal(calm.out_of_fold_raw, resumed.out_of_fold_raw)
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_ensembles import fit_ensemble, mlp
+from deep_ensembles import DeepEnsembleRegressor, RobustScaling, fit_ensemble, load, mlp
 from deep_ensembles.training.data import Moments, Standardization
 
 
@@ -106,3 +107,51 @@ def test_large_whole_numbers_keep_their_digits() -> None:
     whole = fit_ensemble(lambda: mlp(1, 2), seconds, wave, max_epochs=20, random_state=0)
     precise = fit_ensemble(lambda: mlp(1, 2), seconds.double(), wave, max_epochs=20, random_state=0)
     torch.testing.assert_close(whole(seconds).mean, precise(seconds.double()).mean)
+
+
+class TestRobustScaling:
+    def units(self, x: torch.Tensor, scaling: object = None) -> tuple[torch.Tensor, torch.Tensor]:
+        settings = {"standardize_inputs": scaling or RobustScaling(), "max_epochs": 1, "random_state": 0}
+        ensemble = fit_ensemble(lambda: mlp(x.shape[1], 2), x, x[:, 0], n_members=1, **settings)
+        return ensemble.standardization.input_shift[0], ensemble.standardization.input_scale[0]
+
+    def test_is_median_and_interquartile_range(self):
+        x = rows_of(0, 101, 5.0, 3.0)
+        low, median, high = np.quantile(x.numpy(), (0.25, 0.5, 0.75), axis=0)
+        shift, scale = self.units(x)
+        np.testing.assert_allclose(shift, median, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(scale, (high - low) / 1.349, rtol=1e-6, atol=1e-9)
+
+    def test_is_about_the_deviation_of_a_normal(self):
+        shift, scale = self.units(rows_of(0, 20_000, 5.0, 3.0))
+        torch.testing.assert_close(shift, torch.full_like(shift, 5.0), rtol=0, atol=0.15)
+        torch.testing.assert_close(scale, torch.full_like(scale, 3.0), rtol=0.05, atol=0)
+
+    def test_outliers_change_nothing(self):
+        x = rows_of(0, 200)
+        wild = x.clone()
+        wild[0] = 1e9
+        for calm, disturbed in zip(self.units(x), self.units(wild), strict=True):
+            torch.testing.assert_close(calm, disturbed, rtol=0.1, atol=0.1)
+
+    def test_a_value_that_most_rows_share(self):
+        x = rows_of(0, 100)
+        x[:80, 1] = 0.0
+        x[:, 2] = 7.0
+        _, scale = self.units(x)
+        assert float(scale[1]) == pytest.approx(float(x[:, 1].std(correction=0)), rel=1e-6)
+        assert float(scale[2]) == 1
+
+    def test_takes_some_rows_of_many(self):
+        x = rows_of(0, 1000)
+        shift, _ = self.units(x, RobustScaling(n_rows=10))
+        np.testing.assert_allclose(shift, np.median(x[np.linspace(0, 999, 10).astype(int)], axis=0), rtol=1e-6, atol=1e-9)
+
+    def test_is_saved_with_an_estimator(self, tmp_path):
+        x = rows_of(0, 60).numpy()
+        settings = {"standardize_inputs": RobustScaling(500), "max_epochs": 1, "random_state": 0}
+        model = DeepEnsembleRegressor(1, preset="paper", **settings).fit(x, x[:, 0])
+        model.save(tmp_path / "model")
+        back = load(tmp_path / "model")
+        assert back.standardize_inputs == RobustScaling(500)
+        np.testing.assert_array_equal(back.predict(x), model.predict(x))

@@ -3,6 +3,7 @@
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from torch import nn
 from typing_extensions import Self
 
-from deep_ensembles._checks import require
+from deep_ensembles._checks import check_flag, require
 from deep_ensembles._files import write_model
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
@@ -24,9 +25,10 @@ from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
-from deep_ensembles.recipes import Auto, Task, fit_recipe, is_auto
+from deep_ensembles.recipes import Auto, Task, is_auto
 from deep_ensembles.report import Report, beside_targets, evaluate, unseen_values
 from deep_ensembles.scoring import ScoringRule
+from deep_ensembles.selection import fit_recipe
 from deep_ensembles.settings import describe, restore
 from deep_ensembles.training import Checkpoint, Optimizer, Recipe, RobustScaling, Schedule
 
@@ -97,10 +99,13 @@ class DeepEnsemble(BaseEstimator):
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
         if "head" in explicit:
             explicit["head"] = head
-        settings = {name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__}
-        Recipe(**settings)  # checks the settings before anything uses them
+        _check_settings(explicit)
         if explicit.get("network") is not None:
             explicit["network"] = partial(user_network, explicit["network"])
+        task = replace(task, inputs=np.ascontiguousarray(task.inputs), targets=np.ascontiguousarray(task.targets))
+        holds_nothing_out = self.preset is not None or explicit.get("early_stopping") is False
+        if explicit.get("recalibration") is not None and "folds" not in explicit and holds_nothing_out:
+            explicit["folds"] = ComplementaryFolds(groups=task.groups)
         fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
         self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
@@ -253,6 +258,13 @@ def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Fact
     except TypeError:
         return partial(cast(Callable[[int, int], nn.Module], network), n_inputs, n_outputs)
     return cast(Factory, network)
+
+
+def _check_settings(explicit: dict[str, Any]) -> None:
+    """See that settings can be right, before anything uses them."""
+    Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})
+    if "batch_norm" in explicit:
+        check_flag("batch_norm", explicit["batch_norm"])
 
 
 def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:

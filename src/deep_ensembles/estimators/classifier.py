@@ -46,19 +46,20 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
 
     Arguments:
         class_weight: "balanced", or a dictionary of class → weight; multiplies `sample_weight`.
-        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by default, `Bernoulli()` for several labels at
-            once (a matrix of 0 and 1), and may be `Ordinal()` for classes with an order, that of the sorted labels. A
+        others: as for `DeepEnsembleRegressor`; `head` is `Categorical()` by itself, `Bernoulli()` for several labels
+            at once (a matrix of 0 and 1), and may be `Ordinal()` for classes with an order, that of the sorted labels. A
             recalibration of classes is `choose`, `temperature` or `conformal`.
 
     Attributes:
         ensemble_: the fitted `Ensemble`.
+        chosen_: the settings that it was trained with, as plain data.
         classes_: the labels, in the order of the columns of `predict_proba`.
         class_prior_: the share of each class in training.
 
     Example:
         >>> from sklearn.datasets import load_iris
         >>> X, y = load_iris(return_X_y=True)
-        >>> model = DeepEnsembleClassifier(max_epochs=50, random_state=0).fit(X, y)
+        >>> model = DeepEnsembleClassifier(effort="fast", random_state=0).fit(X, y)
         >>> model.predict_proba(X).shape, model.score(X, y) > 0.95
         ((150, 3), True)
     """
@@ -132,7 +133,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight
         default = Bernoulli() if codes.ndim == 2 else Categorical()
-        codes, n = codes.astype(np.int64), len(self.classes_)
+        codes, n = codes.astype(np.int64 if codes.ndim == 1 else np.float64), len(self.classes_)
         self._fit_members(Task(X, codes, n, n, default, sample_weight, checked_groups(groups, X)))
         return self
 

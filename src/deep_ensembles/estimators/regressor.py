@@ -26,28 +26,36 @@ _CONSTANT_ROWS = 10_000  # are enough for a few parameters
 
 
 class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
-    """An ensemble of networks that predict a mean and a variance, combined as a mixture.
+    """An ensemble of networks that predict distributions of numbers, combined as a mixture.
+
+    Settings are "auto" unless they are given: they follow from the data, several networks and heads are compared by the
+    likelihood of rows that members hold out, and the same rows recalibrate the result. `None` turns a part off.
 
     References:
         Lakshminarayanan, Pritzel, Blundell (2017).
 
     Arguments:
         n_members: how many networks.
-        hidden_sizes, activation, batch_norm, dropout: of the default network, a multi-layer perceptron.
+        preset: "paper" for the paper's protocol: 5 networks of 50 units, 40 epochs, nothing held out or compared.
+        effort: "fast" trains one ensemble, "best" more and larger networks than "default".
+        hidden_sizes, activation, batch_norm, dropout: of the default network, `periodic_mlp`; `mlp` with batch norm or by
+            the preset.
         network: a function that builds another `nn.Module`; called with (inputs, raw outputs), or with nothing if it
             takes no arguments.
-        head: raw output → distribution; `Normal()` by default; `StudentT()` for outliers, `LogNormal()` or `Gamma()` for
-            positive numbers, `Poisson()` or `NegativeBinomial()` for counts, `MultivariateNormal()` for several targets, …
+        head: raw output → distribution; by default the best of `StudentT()`, `Normal()` and, for many rows,
+            `GaussianMixture(3)`; `None` for `Normal()`. `LogNormal()` or `Gamma()` for positive numbers, `Poisson()` or
+            `NegativeBinomial()` for counts, `MultivariateNormal()` for several targets, …
         scoring_rule: the training criterion; by default what the head asks for (`log_score` but for a few), and
             `censored(log_score)` for censored times.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training; none by default.
         recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to correct predictions by rows that members
-            hold out (complementary folds, so that no row is lost); none by default.
+            hold out (complementary folds, so that no row is lost); `None` for none.
         max_epochs … verbose: see `Recipe`.
         random_state: an integer for a result that can be repeated.
 
     Attributes:
         ensemble_: the fitted `Ensemble`.
+        chosen_: the settings that it was trained with, as plain data.
         n_outputs_: the number of targets.
         constant_: raw outputs that make the training targets most probable without inputs, for `report`; None for normals,
             unless times are censored.
@@ -55,7 +63,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     Example:
         >>> from sklearn.datasets import load_diabetes
         >>> X, y = load_diabetes(return_X_y=True)
-        >>> model = DeepEnsembleRegressor(max_epochs=20, random_state=0).fit(X, y)
+        >>> model = DeepEnsembleRegressor(effort="fast", random_state=0).fit(X, y)
         >>> mean, std = model.predict(X, return_std=True)
         >>> mean.shape, std.shape, model.predict_interval(X, coverage=0.9).shape
         ((442,), (442,), (442, 2))
@@ -87,7 +95,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             check_consistent_length(X, y)
         else:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
-            y = y.astype(np.float64, copy=False)
+            y = np.ascontiguousarray(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, dtype=np.float64)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]

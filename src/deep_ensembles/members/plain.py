@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from deep_ensembles._layers import Periodic, Skip, SmoothClip
 from deep_ensembles._random import drawn, torch_generators
 from deep_ensembles.members._base import Members, hooks
+from deep_ensembles.networks.periodic_mlp import Periodic, Skip, SmoothClip
 
 _aten = torch.ops.aten
 _relu_backward = _aten.threshold_backward.grad_input

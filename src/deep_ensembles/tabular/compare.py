@@ -18,8 +18,9 @@ from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, Normal
-from deep_ensembles.recipes import Fitted, Task
+from deep_ensembles.recipes import Task
 from deep_ensembles.scoring import crps, squared_error
+from deep_ensembles.selection import Fitted
 from deep_ensembles.tabular.data import Log, TableData, read_data
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
 from deep_ensembles.tabular.settings import TRAINING, TableSettings

@@ -17,8 +17,9 @@ from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration.variance_scaling import is_stretchable
-from deep_ensembles.recipes import Fitted, Task, fit_recipe
+from deep_ensembles.recipes import Task
 from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
+from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
@@ -121,7 +122,7 @@ def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None
         effort: another one than is set.
         others: settings that stand above those of the table.
     """
-    if task.groups is not None and not task.together().any():
+    if task.groups is not None and not task.together.any():
         raise TableError(f"`{settings.group}` has only one group left to train on, or its groups have equal rows in common, "
                          "and members must hold some out")  # fmt: skip
     return fit_recipe(task, settings.explicit | others, effort=effort or settings.effort, random_state=settings.seed)
@@ -145,7 +146,7 @@ _LISTED = {
 
 def _chosen_listing(chosen: Mapping[str, Any], ensemble: Ensemble, settings: TableSettings) -> Listing:
     """What the recipe chose, and what it was told."""
-    waves = [f"{scale} ({share:.0%})" for scale, share in chosen["frequency_scale"].items() if float(scale)]
+    waves = [f"{scale} ({share:.0%})" for scale, share in (chosen["frequency_scale"] or {}).items()]
     shown = {**chosen, "frequency_scale": ", ".join(waves) or "none", "head": name_of(ensemble.head)}
     shown["hidden_sizes"] = " × ".join(map(str, chosen["hidden_sizes"])) or "none"
     rows = [[name, str(shown[key]), "as asked" if key in settings.explicit else ""]

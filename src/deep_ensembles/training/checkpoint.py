@@ -39,6 +39,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         require(isinstance(self.path, (str, os.PathLike)), "path", "a file name", self.path)
+        object.__setattr__(self, "path", Path(self.path))
         if self.every_epochs is not None:
             check_integer("every_epochs", self.every_epochs, low=1)
         if self.every_seconds is not None:

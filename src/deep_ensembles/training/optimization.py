@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -192,13 +193,13 @@ class Stack:
             whole = (*stacks, self.averaged.parameters)
             *tensors, averages = [[view[start:stop] for view in stack.views.values()] for stack in whole]
         updates = torch.arange(group.updates + 1.0, group.updates + group.steps_per_epoch + 1.0, device=self.members.device)
-        counts = iter(updates)
+        counts, n_before = iter(updates), itertools.count(group.updates)
 
         def update(step: int) -> None:
             optimizer(tensors, next(counts), group.learning_rate * schedule(group, step), group.weight_decay)
             if self.averaging is not None:
-                n = group.updates + step
-                share = max(1 / (1 + self.averaging * group.steps_per_epoch), _AVERAGING_START / (_AVERAGING_START + n))
+                early = _AVERAGING_START / (_AVERAGING_START + next(n_before))
+                share = max(1 / (1 + self.averaging * group.steps_per_epoch), early)
                 torch._foreach_lerp_(averages, tensors[0], share)
 
         return update

@@ -1,0 +1,330 @@
+"""Trains what a recipe leaves open, compares it by out-of-fold scores, joins and recalibrates the best."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deep_ensembles import scoring
+from deep_ensembles._checks import require
+from deep_ensembles._random import RandomState, run_seeds
+from deep_ensembles._splits import ComplementaryFolds
+from deep_ensembles._tensors import is_structured, times_and_events
+from deep_ensembles.distributions import Delta, marginal, rebuilt
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration import Recalibration, Temperature, VarianceScaling, choose, variance_scaling
+from deep_ensembles.recalibration.variance_scaling import is_stretchable
+from deep_ensembles.recipes import Candidate, Choices, Task
+from deep_ensembles.scoring import censored, log_score
+
+_PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
+_TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
+_MANY = 15_000  # rows from which only the best network is trained on all of them
+_FEW = 20  # rows that are too few to choose anything by
+_LEAST_SHARE = 0.05  # of an ensemble in a mixture of several; what has less is left out
+_PRIOR_ROWS = 5.0  # how many rows equal shares are worth
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """An ensemble, and the settings that it was trained with, as plain data."""
+
+    ensemble: Ensemble
+    chosen: dict[str, Any]
+
+
+def fit_recipe(
+    task: Task,
+    explicit: Mapping[str, Any],
+    *,
+    preset: str | None = None,
+    effort: str = "default",
+    random_state: RandomState = None,
+) -> Fitted:
+    """Train an ensemble with the settings that the data ask for.
+
+    Members hold out complementary folds, with equal rows and groups in one piece. Several networks and heads are tried, on
+    some of the rows where these are many, and compared by the likelihood of rows that they did not see; the best are joined,
+    weighted and recalibrated by the same rows.
+
+    Arguments:
+        task: data and what is known of them.
+        explicit, preset, effort: see `Choices`.
+        random_state: the seed of everything.
+    """
+    search = _Search(task, Choices(dict(explicit), preset, effort), random_state)
+    trials, shares = search.run()
+    ensemble = trials[0].ensemble
+    if len(trials) > 1:
+        ensemble = Ensemble.joined([trial.ensemble for trial in trials], shares)
+    recalibration = search.recalibration(ensemble)
+    return Fitted(replace(ensemble, recalibration=recalibration), search.described(trials, shares, recalibration))
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """A candidate, its ensemble, and the out-of-fold score of every row."""
+
+    candidate: Candidate
+    ensemble: Ensemble
+    scores: np.ndarray
+
+    @property
+    def score(self) -> float:
+        """The mean over rows."""
+        return float(self.scores.mean())
+
+
+class _Search:
+    """The candidates for a task, tried one after another."""
+
+    def __init__(self, task: Task, choices: Choices, random_state: RandomState) -> None:
+        self.task, self.choices, self.random_state = task, choices, random_state
+        self.seeds = run_seeds(random_state, 2)
+        limit = choices.explicit.get("time_limit")
+        self.end = math.inf if limit is None else time.monotonic() + limit
+        self.n_trials = 0
+
+    def run(self) -> tuple[list[_Trial], list[float]]:
+        """The trials to keep, and their shares in the mixture."""
+        task, choices = self.task, self.choices
+        heads, scales, sizes = choices.candidates(task)
+        start = Candidate(heads[0], scales[len(scales) // 2], sizes)
+        can_choose = choices.preset is None and choices.training(task).get("early_stopping") and choices.n_members(task) > 1
+        if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and not task.is_wide):
+            return [self.trial(start, task)], [1.0]
+        if task.n_rows <= 1.5 * _PILOT_ROWS:
+            return self.best(self.search(start, heads, scales, task))
+        rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
+        trials, shares = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
+        least = max(shares) if task.n_rows > _MANY else min(0.25, max(shares))
+        wanted = [trial.candidate for trial, share in zip(trials, shares, strict=True) if share >= least]
+        return self.best([self.trial(candidate, task) for candidate in wanted])
+
+    def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
+        """Frequencies up and down from the first as long as that pays, then other heads, then no hidden layers."""
+        trials = [self.trial(start, task)]
+        middle = scales.index(start.scale)
+        for direction in (1, -1):
+            place, last = middle + direction, trials[0]
+            while 0 <= place < len(scales) and self.has_time():
+                trials.append(self.trial(replace(start, scale=scales[place]), task))
+                if trials[-1].score >= last.score:
+                    break
+                place, last = place + direction, trials[-1]
+        best = min(trials, key=lambda trial: trial.score)
+        usual, _ = self.best(trials)
+        for head in heads[1:]:
+            if self.has_time():
+                trials.append(self.trial(replace(best.candidate, head=head), task))
+                if _is_better(trials[-1].scores, best.scores):
+                    others = [trial.candidate for trial in usual if trial.candidate.scale != best.candidate.scale]
+                    best = trials[-1]
+                    trials += [self.trial(replace(candidate, head=head), task) for candidate in others]
+        if self.choices.tries_linear(task) and self.has_time():
+            trials.append(self.trial(Candidate(heads[0], 0.0, ()), task))
+        return trials
+
+    def has_time(self) -> bool:
+        """Whether there is time for another trial."""
+        return time.monotonic() < self.end
+
+    def trial(self, candidate: Candidate, task: Task) -> _Trial:
+        """Train a candidate's ensemble."""
+        choices = self.choices
+        settings, n_members = choices.training(task, not candidate.hidden_sizes), choices.n_members(task)
+        if choices.preset is None and settings["early_stopping"] and "folds" not in choices.explicit and n_members > 1:
+            together = task.together
+            n_folds = min(5, n_members, len(np.unique(together[task.counted])))
+            settings["folds"] = ComplementaryFolds(n_folds, together, self.seeds[0] % 2**32) if n_folds > 1 else None
+        if self.end < math.inf:
+            settings["time_limit"] = max(0.1, self.end - time.monotonic())
+        if settings.get("checkpoint") is not None and self.n_trials:
+            path = settings["checkpoint"].path
+            settings["checkpoint"] = replace(settings["checkpoint"], path=path.with_name(f"{path.name}-{self.n_trials}"))
+        seed = run_seeds(self.seeds[0], self.n_trials + 1)[-1] if choices.preset is None else self.random_state
+        self.n_trials += 1
+        settings |= {"head": candidate.head, "n_members": n_members, "sample_weight": task.sample_weight}
+        ensemble = fit_ensemble(choices.build(candidate, task), task.inputs, task.targets, random_state=seed, **settings)
+        return _Trial(candidate, ensemble, self.scores(ensemble, task))
+
+    def scores(self, ensemble: Ensemble, task: Task) -> np.ndarray:
+        """The score of every row that counts, out of fold: its negative log-likelihood unless members learnt another."""
+        if ensemble.out_of_fold_members is None:
+            return np.zeros(1)
+        mixture = ensemble.out_of_fold(task.inputs)
+        if is_structured(task.targets):
+            targets, rule = torch.from_numpy(times_and_events("y", task.targets)), censored()
+        else:
+            targets, rule = torch.from_numpy(np.asarray(task.targets)), self.rule(ensemble)
+            targets = targets.double() if mixture.kind == "labels" else targets
+        return rule(mixture, targets)[torch.from_numpy(task.counted)].double().numpy()
+
+    def rule(self, ensemble: Ensemble) -> Any:
+        """The scoring rule that candidates are compared by."""
+        asked = self.choices.explicit.get("scoring_rule")
+        return getattr(scoring, getattr(ensemble.head, "rule", "log_score")) if asked is None else asked
+
+    def best(self, trials: list[_Trial]) -> tuple[list[_Trial], list[float]]:
+        """The family of trials with the best out-of-fold score of its mixture, and the shares of its trials in that."""
+        families: dict[Any, list[_Trial]] = {}
+        for trial in trials:
+            families.setdefault(trial.candidate.family, []).append(trial)
+        joined = []
+        for members in families.values():
+            scores = np.stack([trial.scores for trial in members])
+            is_likelihood = self.rule(members[0].ensemble) is log_score
+            if "n_members" in self.choices.explicit or not is_likelihood:
+                best = int(scores.mean(1).argmin())
+                joined.append((members, np.eye(len(members))[best], scores[best]))
+            else:
+                shares = mixture_shares(-scores)
+                joined.append((members, shares, -_log_mixture(-scores, shares)))
+        least = min(joined, key=lambda item: float(item[2].mean()))
+        members, shares, _ = next(item for item in joined if not _is_better(least[2], item[2]))
+        kept = sorted(((float(share), i) for i, share in enumerate(shares) if share > 0), reverse=True)
+        return [members[i] for _, i in kept], [share for share, _ in kept]
+
+    # -- afterwards ----------------------------------------------------------------------------------------------------
+
+    def recalibration(self, ensemble: Ensemble) -> Recalibration | None:
+        """What out-of-fold predictions ask for."""
+        task, explicit = self.task, self.choices.explicit
+        asked = explicit.get("recalibration")
+        if "recalibration" not in explicit:
+            is_point = isinstance(marginal(ensemble.head(torch.zeros(1, ensemble.n_outputs))), Delta)
+            unknown = ensemble.out_of_fold_members is None or is_structured(task.targets) or is_point
+            if self.choices.preset is not None or unknown or task.n_rows < _FEW:
+                return None
+        elif asked is None:
+            return None
+        elif ensemble.out_of_fold_members is None:
+            require(ensemble.n_members > 1, "n_members", "at least 2 for members to hold rows out", ensemble.n_members,
+                    "or call `recalibrate` with rows the model has not seen")  # fmt: skip
+        counted = torch.from_numpy(task.counted)
+        mixture, targets = ensemble.out_of_fold(task.inputs)[counted], torch.from_numpy(np.asarray(task.targets))[counted]
+        if asked is not None:
+            return asked(mixture, targets)
+        if mixture.kind == "numbers" and is_stretchable(mixture):
+            return self.stretched(ensemble, mixture, targets)
+        return self.tempered(ensemble, mixture, targets) if mixture.kind == "classes" else choose(mixture, targets)
+
+    def tempered(self, ensemble: Ensemble, mixture: Mixture, targets: Tensor) -> Temperature:
+        """One temperature: the best for out-of-fold predictions, which few members make, put right for all.
+
+        Its logarithm falls about linearly with the reciprocal of the number of members, from that of single members.
+        """
+        log = _log_temperature(mixture, targets)
+        k, m = (
+            effective_members(mixture.weights),
+            effective_members(torch.ones(ensemble.n_members) if ensemble.weights is None else ensemble.weights),
+        )
+        if k > 1.2:
+            parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
+            singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
+            log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
+        return Temperature(math.exp(log))
+
+    def stretched(self, ensemble: Ensemble, mixture: Mixture, targets: Tensor) -> VarianceScaling:
+        r"""One factor on all deviations: the best for out-of-fold predictions, which few members make, put right for all.
+
+        With r the variance between members in units of that within, k members have an error of $n + r/k$ and say
+        $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
+        """
+        rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
+        seen = ensemble.mixture(self.task.inputs[rows])
+        factor = variance_scaling(mixture, targets).factor
+        if not bool(marginal(seen.components).variance.isfinite().all()):  # as of very heavy tails
+            return VarianceScaling(factor)
+        k, m = effective_members(mixture.weights), effective_members(seen.weights)
+        ratio = float((seen.epistemic / seen.aleatoric).clamp_max(10.0).mean()) * m / max(m - 1, 1e-9)
+        noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
+        return VarianceScaling(((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5)
+
+    def described(self, trials: Sequence[_Trial], shares: Sequence[float], recalibration: Any) -> dict[str, Any]:
+        """What was chosen, as plain data."""
+        first = trials[0].candidate
+        hidden = ("checkpoint", "verbose", "device", "time_limit")
+        used = self.choices.training(self.task, not first.hidden_sizes).items()
+        plain = (bool, int, float, str, type(None))
+        settings = {name: value if isinstance(value, plain) else repr(value) for name, value in used if name not in hidden}
+        scales = {
+            str(t.candidate.scale): round(share, 3) for t, share in zip(trials, shares, strict=True) if t.candidate.scale
+        }
+        return {
+            "n_members": sum(trial.ensemble.n_members for trial in trials),
+            "hidden_sizes": list(first.hidden_sizes),
+            "frequency_scale": scales or None,
+            "head": repr(first.head),
+            **settings,
+            "recalibration": repr(recalibration),
+        }
+
+
+def mixture_shares(log_likelihoods: np.ndarray) -> np.ndarray:
+    """The shares of ensembles in a mixture that make rows most probable; those of very small share get none.
+
+    They are found by expectation maximisation from equal shares, which count like a few rows.
+
+    Arguments:
+        log_likelihoods: `[ensemble, row]`.
+
+    Example:
+        >>> mixture_shares(np.log([[0.9, 0.8, 0.7] * 50, [0.1, 0.2, 0.1] * 50]))
+        array([1., 0.])
+    """
+    n, kept = len(log_likelihoods), np.ones(len(log_likelihoods), dtype=bool)
+    while True:
+        shares = np.where(kept, 1.0, 0.0) / kept.sum()
+        for _ in range(500):
+            with np.errstate(divide="ignore"):
+                logs = log_likelihoods + np.log(shares)[:, None]
+            parts = np.exp(logs - logs.max(0))
+            sums = (parts / parts.sum(0)).sum(1) + np.where(kept, _PRIOR_ROWS / n, 0.0)
+            shares = sums / sums.sum()
+        small = kept & (shares < _LEAST_SHARE)
+        if not small.any():
+            return shares
+        kept &= shares > shares[small].min()
+
+
+def _is_better(scores: np.ndarray, others: np.ndarray) -> bool:
+    """Whether scores of rows are less than others by more than a standard error."""
+    gain = others - scores
+    return bool(gain.mean() > gain.std() / len(gain) ** 0.5)
+
+
+def _log_mixture(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.logaddexp.reduce(logs + np.log(shares)[:, None], axis=0)
+
+
+def effective_members(weights: Tensor) -> float:
+    """How many members of equal weight would average as well as these.
+
+    Example:
+        >>> effective_members(torch.tensor([0.5, 0.5])), effective_members(torch.tensor([1.0, 0.0]))
+        (2.0, 1.0)
+    """
+    return float(weights.sum().square() / weights.square().sum())
+
+
+def _log_temperature(mixture: Mixture, targets: Tensor) -> float:
+    """The logarithm of the most probable temperature; beforehand it is 1, give or take half."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log: float) -> float:
+        scores = log_score(Temperature(math.exp(log))(mixture), targets)
+        return float(scores.sum()) + 0.5 * (log / _TEMPERATURE_SPREAD) ** 2
+
+    return float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)
