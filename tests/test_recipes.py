@@ -30,7 +30,6 @@ from deep_ensembles import (
     selection,
     squared_error,
 )
-from deep_ensembles._random import run_seeds
 from deep_ensembles.recipes import PAPER, Choices, Task, batch_size, target_step
 from deep_ensembles.selection import mixture_shares
 from deep_ensembles.training.checkpoint import CheckpointWriter
@@ -178,7 +177,8 @@ def test_fast_trains_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_best_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorded(monkeypatch)
-    model = DeepEnsembleClassifier(effort="best", max_epochs=1, random_state=0).fit(X, LABELS)
+    many = RNG.normal(size=(240, 3))
+    model = DeepEnsembleRegressor(effort="best", max_epochs=1, random_state=0).fit(many, many[:, 0])
     assert {call["n_members"] for call in calls} == {10}
     assert model.chosen_["hidden_sizes"] == [128, 128, 128]
 
@@ -190,7 +190,8 @@ def test_what_was_chosen_is_kept(kind: Any, tmp_path: Path) -> None:
     for name in ("n_members", "hidden_sizes", "head", "frequency_scale", "recalibration", "max_epochs", "learning_rate"):
         assert name in model.chosen_
     assert " at 0x" not in str(model.chosen_)
-    assert sum(model.chosen_["frequency_scale"].values()) == pytest.approx(1, abs=0.01)
+    scales = model.chosen_["frequency_scale"]
+    assert scales is None or sum(scales.values()) == pytest.approx(1, abs=0.01)
     model.save(tmp_path / "model")
     back = load(tmp_path / "model")
     assert back.chosen_ == model.chosen_
@@ -211,12 +212,11 @@ def test_the_same_seed_gives_the_same_model() -> None:
 def test_the_preset_is_fit_ensemble_with_the_papers_settings(kind: Any, rows: int) -> None:
     targets = Y if kind is DeepEnsembleRegressor else LABELS
     model = kind(preset="paper", random_state=0).fit(X[:rows], targets[:rows])
-    seed = run_seeds(int(run_seeds(0, 2)[0]), 1)[0]
     dtype = torch.float64 if rows <= 100 else None  # what fits into one batch is trained in double precision
     build = partial(mlp, 3, 2, (50,), "relu", dtype=dtype)
     settings = {name: PAPER[name] for name in ("n_members", "max_epochs", "batch_size", "learning_rate")}
     assert settings == {"n_members": 5, "max_epochs": 40, "batch_size": 100, "learning_rate": 0.01}
-    plain = fit_ensemble(build, X[:rows], targets[:rows], random_state=seed, **settings)
+    plain = fit_ensemble(build, X[:rows], targets[:rows], random_state=0, **settings)
     assert torch.equal(plain.members.parameters.flat, model.ensemble_.members.parameters.flat)
     assert model.ensemble_.recalibration is None
     assert model.ensemble_.out_of_fold_members is None

@@ -30,6 +30,7 @@ PAPER: dict[str, Any] = {
     "learning_rate": 0.01,
 }
 SCALES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the frequencies of waves, each about three times the one before
+_LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are taken for copies
 _MOST_EMBEDDED = 200  # columns with waves
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
 _EPOCHS = {"fast": 100, "default": 300, "best": 400}
@@ -79,8 +80,14 @@ class Task:
 
     @cached_property
     def together(self) -> np.ndarray:
-        """The number of each row's group: rows that a user's group or equal inputs hold together."""
+        """The number of each row's group: rows that a user's group or equal inputs hold together.
+
+        Where most rows share their inputs with many others, as of a few categories, equal inputs are no copies.
+        """
         equal = _equal_rows(self.inputs)
+        alone = np.arange(len(equal)) if self.groups is None else self.groups
+        if int(equal.max()) + 1 < _LEAST_DIFFERENT * len(equal):
+            return alone
         if self.groups is None:
             return equal
         from scipy.sparse import coo_array  # late, as SciPy takes a while
@@ -89,7 +96,8 @@ class Task:
         named = np.unique(self.groups, return_inverse=True)[1] + equal.max() + 1
         n = int(named.max()) + 1
         links = coo_array((np.ones(len(equal)), (equal, named)), shape=(n, n))
-        return np.asarray(connected_components(links, directed=False)[1])[equal]
+        joined: np.ndarray = connected_components(links, directed=False)[1][equal]
+        return joined if np.bincount(joined).max() <= len(joined) / 2 else alone
 
     def subset(self, rows: np.ndarray) -> Task:
         """The same for some rows."""

@@ -101,7 +101,7 @@ class _Search:
         heads, scales, sizes = choices.candidates(task)
         start = Candidate(heads[0], scales[len(scales) // 2], sizes)
         can_choose = choices.preset is None and choices.training(task).get("early_stopping") and choices.n_members(task) > 1
-        if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and not task.is_wide):
+        if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and task.inputs.shape[1] <= task.n_rows):
             return [self.trial(start, task)], [1.0]
         if task.n_rows <= 1.5 * _PILOT_ROWS:
             return self.best(self.search(start, heads, scales, task))
