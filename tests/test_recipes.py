@@ -116,10 +116,19 @@ class TestTogether:
 
     def test_groups_and_equal_rows_join(self) -> None:
         """Row 0 equals row 1, which is of the group of row 2, which equals row 3: all are one."""
-        x = np.array([[1.0], [1.0], [2.0], [2.0], [3.0], [4.0]])
-        together = task(x, x[:, 0], groups=np.array([0, 1, 1, 2, 3, 4])).together
+        x = np.array([[1.0], [1.0], [2.0], [2.0], [3.0], [4.0], [5.0], [6.0]])
+        together = task(x, x[:, 0], groups=np.array([0, 1, 1, 2, 3, 4, 5, 6])).together
         assert len(set(together[:4])) == 1
-        assert len(set(together)) == 3
+        assert len(set(together)) == 5
+
+    def test_groups_that_equal_rows_would_all_join_stay_apart(self) -> None:
+        x = np.array([[1.0], [1.0], [2.0], [2.0], [3.0], [4.0]])
+        groups = np.array([0, 1, 1, 2, 2, 3])
+        np.testing.assert_array_equal(task(x, x[:, 0], groups=groups).together, groups)
+
+    def test_a_few_categories_are_no_copies(self) -> None:
+        x = np.repeat(np.arange(6.0), 20)[:, None]
+        assert len(set(task(x, x[:, 0]).together)) == 120
 
     @pytest.mark.parametrize("kind", [DeepEnsembleRegressor, DeepEnsembleClassifier])
     def test_one_fold_holds_them(self, kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
