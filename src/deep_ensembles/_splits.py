@@ -67,7 +67,8 @@ class ComplementaryFolds:
         kind, names = np.arange(len(rows)), strata
         if self.groups is not None:
             require(len(self.groups) > int(rows.max()), "groups", "one per row", len(self.groups))
-            kind, names = np.unique(np.asarray(self.groups)[rows], return_inverse=True)[1], None
+            _, first, kind = np.unique(np.asarray(self.groups)[rows], return_index=True, return_inverse=True)
+            names = None if strata is None else strata[first]
         n_kinds = int(kind.max()) + 1
         require(n_kinds >= count, "n_folds", f"at most the number of rows or groups ({n_kinds})", count)
         order = generator.permutation(n_kinds)
@@ -78,12 +79,13 @@ class ComplementaryFolds:
         return [rows[fold_of[kind] == fold] for fold in range(count)]
 
     def halves(self, fold: np.ndarray, classes: np.ndarray | None = None) -> Split:
-        """A fold in two: every other row (of each class), or every other group."""
-        if self.groups is not None:
-            is_first = np.unique(np.asarray(self.groups)[fold], return_inverse=True)[1] % 2 == 0
-            return fold[is_first], fold[~is_first]
-        order = fold if classes is None else fold[np.argsort(classes[fold], kind="stable")]
-        return order[::2], order[1::2]
+        """A fold in two: every other row or group (of each class)."""
+        groups = fold if self.groups is None else np.asarray(self.groups)[fold]
+        _, first, kind = np.unique(groups, return_index=True, return_inverse=True)
+        order = np.arange(len(first)) if classes is None else np.argsort(classes[fold[first]], kind="stable")
+        is_second = np.zeros(len(first), dtype=bool)
+        is_second[order[1::2]] = True
+        return fold[~is_second[kind]], fold[is_second[kind]]
 
 
 def hold_out(
