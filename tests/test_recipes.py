@@ -30,7 +30,6 @@ from deep_ensembles import (
     selection,
     squared_error,
 )
-from deep_ensembles._random import run_seeds
 from deep_ensembles.recipes import PAPER, Choices, Task, batch_size, target_step
 from deep_ensembles.selection import mixture_shares
 from deep_ensembles.training.checkpoint import CheckpointWriter
@@ -39,6 +38,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))
 Y = X[:, 0] + 0.3 * RNG.normal(size=120)
 LABELS = (Y > 0).astype(int)
+MANY = RNG.normal(size=(800, 3))
 QUICK: dict[str, Any] = {"max_epochs": 4, "random_state": 0}
 
 
@@ -127,9 +127,10 @@ class TestTogether:
         calls = recorded(monkeypatch)
         x, groups = np.repeat(X[:40], 3, axis=0), np.repeat(np.arange(10), 12)
         kind(effort="fast", **QUICK).fit(x, np.repeat(LABELS[:40], 3), groups=groups)
-        (call,) = calls
-        folds = call["folds"](np.arange(120), call["n_members"], np.random.default_rng())
+        dealt = [call["folds"](np.arange(120), call["n_members"], np.random.default_rng()) for call in calls]
+        folds = dealt[0]
         assert len(folds) == 5
+        assert all(np.array_equal(a, b) for other in dealt for a, b in zip(folds, other, strict=True))
         for one in range(5):
             for other in range(one):
                 assert set(groups[folds[one]]).isdisjoint(groups[folds[other]])
@@ -171,14 +172,14 @@ def test_heads_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_fast_trains_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorded(monkeypatch)
-    DeepEnsembleRegressor(effort="fast", **QUICK).fit(X, Y)
-    DeepEnsembleClassifier(effort="fast", **QUICK).fit(X, LABELS)
+    DeepEnsembleRegressor(effort="fast", **QUICK).fit(MANY, MANY[:, 0])
+    DeepEnsembleClassifier(effort="fast", **QUICK).fit(MANY, MANY[:, 0] > 0)
     assert len(calls) == 2
 
 
 def test_best_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorded(monkeypatch)
-    model = DeepEnsembleClassifier(effort="best", max_epochs=1, random_state=0).fit(X, LABELS)
+    model = DeepEnsembleRegressor(effort="best", max_epochs=1, random_state=0).fit(MANY, MANY[:, 0])
     assert {call["n_members"] for call in calls} == {10}
     assert model.chosen_["hidden_sizes"] == [128, 128, 128]
 
@@ -190,7 +191,8 @@ def test_what_was_chosen_is_kept(kind: Any, tmp_path: Path) -> None:
     for name in ("n_members", "hidden_sizes", "head", "frequency_scale", "recalibration", "max_epochs", "learning_rate"):
         assert name in model.chosen_
     assert " at 0x" not in str(model.chosen_)
-    assert sum(model.chosen_["frequency_scale"].values()) == pytest.approx(1, abs=0.01)
+    scales = model.chosen_["frequency_scale"]  # none for a model without waves
+    assert scales is None or sum(scales.values()) == pytest.approx(1, abs=0.01)
     model.save(tmp_path / "model")
     back = load(tmp_path / "model")
     assert back.chosen_ == model.chosen_
@@ -211,12 +213,11 @@ def test_the_same_seed_gives_the_same_model() -> None:
 def test_the_preset_is_fit_ensemble_with_the_papers_settings(kind: Any, rows: int) -> None:
     targets = Y if kind is DeepEnsembleRegressor else LABELS
     model = kind(preset="paper", random_state=0).fit(X[:rows], targets[:rows])
-    seed = run_seeds(int(run_seeds(0, 2)[0]), 1)[0]
     dtype = torch.float64 if rows <= 100 else None  # what fits into one batch is trained in double precision
     build = partial(mlp, 3, 2, (50,), "relu", dtype=dtype)
     settings = {name: PAPER[name] for name in ("n_members", "max_epochs", "batch_size", "learning_rate")}
     assert settings == {"n_members": 5, "max_epochs": 40, "batch_size": 100, "learning_rate": 0.01}
-    plain = fit_ensemble(build, X[:rows], targets[:rows], random_state=seed, **settings)
+    plain = fit_ensemble(build, X[:rows], targets[:rows], random_state=0, **settings)
     assert torch.equal(plain.members.parameters.flat, model.ensemble_.members.parameters.flat)
     assert model.ensemble_.recalibration is None
     assert model.ensemble_.out_of_fold_members is None
@@ -297,14 +298,12 @@ def test_several_targets(effort: str) -> None:
     assert model.predict(X).shape == (120, 2)
 
 
-@pytest.mark.xfail(reason="out-of-fold scores are log-densities, which points have none of", strict=False)
 @pytest.mark.parametrize("effort", ["fast", "default"])
 def test_points_have_no_density_to_choose_by(effort: str) -> None:
     model = DeepEnsembleRegressor(effort=effort, head=Point(), scoring_rule=squared_error, **QUICK).fit(X, Y)
     assert np.isfinite(model.predict(X)).all()
 
 
-@pytest.mark.xfail(reason="the recalibration asks for variances, which do not exist", strict=False)
 @pytest.mark.parametrize("effort", ["fast", "default"])
 def test_a_head_without_a_mean(effort: str) -> None:
     model = DeepEnsembleRegressor(effort=effort, head=StudentT(degrees_of_freedom=0.8), **QUICK).fit(X, Y)

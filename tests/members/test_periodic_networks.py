@@ -21,19 +21,17 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "columns in another order": {"columns": (3, 0)},
     "no columns": {"columns": ()},
     "no waves": {"n_frequencies": 0},
-    "no clip": {"clip": None},
-    "no skips": {"skip": False},
     "three layers": {"hidden_sizes": (6, 6, 6)},
     "layers of two sizes": {"hidden_sizes": (6, 4, 4)},
     "linear": {"hidden_sizes": ()},
     "dropout in skips": {"hidden_sizes": (6, 6), "dropout": 0.3},
-    "dropout without clip": {"clip": None, "dropout": 0.3},
+    "dropout": {"hidden_sizes": (6, 4), "dropout": 0.3},
 }
 variants = pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
 
 
 def factory(settings: dict[str, Any]) -> Any:
-    return partial(periodic_mlp, 5, 2, **({"hidden_sizes": (6, 6), "n_frequencies": 4} | settings), dtype=torch.float64)
+    return lambda: periodic_mlp(5, 2, **({"hidden_sizes": (6, 6), "n_frequencies": 4} | settings)).double()
 
 
 @variants
@@ -99,7 +97,7 @@ def test_the_clip_keeps_small_numbers_and_bounds_large_ones() -> None:
 
 
 def test_waves_are_the_formula() -> None:
-    layer = Periodic(3, n_frequencies=4, scale=0.5, n_outputs=2, columns=(2,), dtype=torch.float64)
+    layer = Periodic(3, n_frequencies=4, scale=0.5, n_outputs=2, columns=(2,)).double()
     x = X[:, :3]
     waves = torch.cos(x[:, 2:] * layer.frequency[0] * layer.RATE + layer.phase[0] * layer.RATE)
     torch.testing.assert_close(layer(x), torch.cat([x, waves @ layer.weight[0]], 1))
@@ -117,7 +115,6 @@ def test_frequencies_have_the_asked_scale() -> None:
         ({"columns": (5,)}, "`columns` must be columns from 0 to 4"),
         ({"n_frequencies": -1}, "`n_frequencies` must be an integer ≥ 0, got -1"),
         ({"frequency_scale": 0}, "`frequency_scale` must be a number > 0, got 0"),
-        ({"skip": "yes"}, "`skip` must be True or False, got 'yes'"),
     ],
 )
 def test_wrong_settings(settings: dict[str, Any], message: str) -> None:
