@@ -150,7 +150,7 @@ def test_an_estimator_recalibrates_on_the_rows_its_members_hold_out(tmp_path: Pa
 
 def test_held_out_rows_make_a_sure_model_honest() -> None:
     x, y = noisy(60)
-    settings = {"hidden_sizes": (50, 50), "max_epochs": 80, "batch_size": 20, "random_state": 0}
+    settings = {"hidden_sizes": (50, 50), "max_epochs": 60, "batch_size": 20, "random_state": 0}
     model = DeepEnsembleRegressor(1, preset="paper", **settings).fit(x, y)
     new_x, new_y = noisy(2000, 1)
     before = interval_coverage(model.predict_distribution(new_x), torch.from_numpy(new_y), 0.9)
