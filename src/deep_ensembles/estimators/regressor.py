@@ -37,7 +37,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     Arguments:
         n_members: how many networks.
         preset: "paper" for the paper's protocol: 5 networks of 50 units, 40 epochs, nothing held out or compared.
-        effort: "fast" trains one ensemble, "best" more and larger networks than "default".
+        effort: "fast" trains one ensemble unless rows are few, "best" more and larger networks than "default".
         hidden_sizes, activation, batch_norm, dropout: of the default network, `periodic_mlp`; `mlp` with batch norm or by
             the preset.
         network: a function that builds another `nn.Module`; called with (inputs, raw outputs), or with nothing if it
