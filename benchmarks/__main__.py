@@ -7,6 +7,7 @@ import os
 
 import torch
 
+from benchmarks.default_step import default_step
 from benchmarks.hundred_runs import concrete_splits, hundred_runs
 from benchmarks.images import vgg_step, wide_adversarial
 from benchmarks.linear_growth import linear_growth
@@ -33,6 +34,7 @@ BENCHMARKS = {
         wide_batch_norm,
         wide_adversarial,
         vgg_step,
+        default_step,
         student_t_step,
         one_scikit_learn_mlp,
         import_cost,
