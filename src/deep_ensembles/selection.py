@@ -30,7 +30,6 @@ from deep_ensembles.scoring import censored, log_score
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
-_MANY = 15_000  # rows from which only the best network is trained on all of them
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.05  # of an ensemble in a mixture of several; what has less is left out
 _PRIOR_ROWS = 5.0  # how many rows equal shares are worth
@@ -108,11 +107,9 @@ class _Search:
             return self.best(self.search(start, heads, scales, task))
         rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
         end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.monotonic()) if self.end < math.inf else math.inf
-        trials, shares = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
+        trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
         self.end = end
-        least = max(shares) if task.n_rows > _MANY else min(0.25, max(shares))
-        wanted = [trial.candidate for trial, share in zip(trials, shares, strict=True) if share >= least]
-        return self.best([self.trial(candidate, task) for candidate in wanted])
+        return [self.trial(trials[0].candidate, task)], [1.0]
 
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
         """Frequencies up and down from the first as long as that pays, then other heads, then no hidden layers."""
