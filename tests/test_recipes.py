@@ -318,3 +318,12 @@ def test_points_have_no_density_to_choose_by(effort: str) -> None:
 def test_a_head_without_a_mean(effort: str) -> None:
     model = DeepEnsembleRegressor(effort=effort, head=StudentT(degrees_of_freedom=0.8), **QUICK).fit(X, Y)
     assert np.isfinite(model.predict_interval(X)).all()
+
+
+def test_rounded_targets_are_never_predicted_more_surely_than_they_were_rounded() -> None:
+    inputs = np.random.default_rng(1).uniform(size=(300, 2))
+    targets = np.round(10 * inputs[:, 0])
+    mixture = (
+        DeepEnsembleRegressor(effort="fast", max_epochs=60, random_state=0).fit(inputs, targets).predict_distribution(inputs)
+    )
+    assert float(mixture.aleatoric.min()) >= 1 / 12 - 1e-3

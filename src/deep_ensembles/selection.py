@@ -24,7 +24,7 @@ from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Recalibration, Temperature, VarianceScaling, choose, variance_scaling
 from deep_ensembles.recalibration.variance_scaling import is_stretchable
-from deep_ensembles.recipes import Candidate, Choices, Task
+from deep_ensembles.recipes import Candidate, Choices, Task, target_step
 from deep_ensembles.scoring import censored, log_score
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
@@ -249,7 +249,9 @@ class _Search:
         k, m = effective_members(mixture.weights), effective_members(seen.weights)
         ratio = float((seen.epistemic / seen.aleatoric).clamp_max(10.0).mean()) * m / max(m - 1, 1e-9)
         noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
-        return VarianceScaling(((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5)
+        factor = ((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5
+        on_lattice = target_step(targets.numpy())[0] > 0  # there heads have a floor, which must not be undercut
+        return VarianceScaling(max(1.0, factor) if on_lattice else factor)
 
     def described(self, trials: Sequence[_Trial], shares: Sequence[float], recalibration: Any) -> dict[str, Any]:
         """What was chosen, as plain data."""
