@@ -318,11 +318,6 @@ class FlatStack:
         checks = [view.flatten(1).isfinite().all(1) for view in self.views.values()]
         return torch.stack(checks).all(0).cpu()
 
-    def norms(self, start: int, stop: int) -> Tensor:
-        """The Euclidean norm of each run's numbers in a range of runs, `[run]`."""
-        squares = [view[start:stop].flatten(1).square().sum(1) for view in self.views.values()]
-        return torch.stack(squares).sum(0).sqrt()
-
 
 def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]) -> None:
     """Copy runs of every tensor: pairs of (run in `source`, run in `target`)."""

@@ -14,17 +14,23 @@ from deep_ensembles.members._base import Members, hooks
 from deep_ensembles.networks.periodic_mlp import Periodic, Skip, SmoothClip
 
 _aten = torch.ops.aten
-_relu_backward = _aten.threshold_backward.grad_input
+_relu_backward, _silu_backward = _aten.threshold_backward.grad_input, _aten.silu_backward.grad_input
 
-# activation → (gradient with respect to its input) from (gradient of its output, input, output)
-_DERIVATIVES: dict[type[nn.Module], Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    nn.ReLU: lambda gradient, x, y: _relu_backward(gradient, y, 0, grad_input=gradient),
-    nn.Tanh: lambda gradient, x, y: _aten.tanh_backward(gradient, y),
-    nn.Sigmoid: lambda gradient, x, y: _aten.sigmoid_backward(gradient, y),
-    nn.SiLU: lambda gradient, x, y: _aten.silu_backward(gradient, x),
-    nn.GELU: lambda gradient, x, y: _aten.gelu_backward(gradient, x),
+class _Function(NamedTuple):
+    """An activation: `out` for its input, and the gradient of its input from that of its output, input and output."""
+
+    forward: Callable[..., Tensor]
+    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+_FUNCTIONS: dict[type[nn.Module], _Function] = {
+    nn.ReLU: _Function(torch.relu, lambda gradient, x, y: _relu_backward(gradient, y, 0, grad_input=gradient)),
+    nn.Tanh: _Function(torch.tanh, lambda gradient, x, y: _aten.tanh_backward(gradient, y)),
+    nn.Sigmoid: _Function(torch.sigmoid, lambda gradient, x, y: _aten.sigmoid_backward(gradient, y)),
+    nn.SiLU: _Function(_aten.silu.out, lambda gradient, x, y: _silu_backward(gradient, x, grad_input=gradient)),
+    nn.GELU: _Function(_aten.gelu.out, lambda gradient, x, y: _aten.gelu_backward(gradient, x)),
 }
-_KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, Periodic, SmoothClip, *_DERIVATIVES)
+_KNOWN = (nn.Linear, nn.BatchNorm1d, nn.Dropout, Periodic, SmoothClip, *_FUNCTIONS)
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -108,8 +114,12 @@ class Plain(Members):
 class _Layer:
     """One layer of all members: an evaluation, and a training pass that remembers what its backward pass needs."""
 
+    spaces: dict[tuple[str, int], Tensor]
+
     def evaluate(self, x: Tensor) -> Tensor:
-        return copy.copy(self).forward(x, [])  # which remembers: threads that predict side by side must not share that
+        apart = copy.copy(self)  # a pass remembers: threads that predict side by side must not share that
+        apart.spaces = {}
+        return apart.forward(x, [])
 
     def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         """Evaluate with the noise of training left on."""
@@ -121,13 +131,20 @@ class _Layer:
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         raise NotImplementedError
 
+    def space(self, name: str, *shape: int, like: Tensor) -> Tensor:
+        """Memory that is used again in each step: large activations would otherwise be mapped and unmapped each time."""
+        key = name, like.shape[1]
+        if key not in self.spaces:
+            self.spaces[key] = like.new_empty(shape)
+        return self.spaces[key]
+
 
 class _Linear(_Layer):
     """y = x Wᵀ + b: `[member, batch, in]` × `[member, out, in]` → `[member, batch, out]`."""
 
     def __init__(self, tensors: _Tensors, ends: tuple[bool, bool]) -> None:
         self.first, self.last = ends  # what leaves the network must not be overwritten by the next step
-        self.spaces: dict[tuple[str, int], Tensor] = {}
+        self.spaces = {}
         self.weight, self.transposed = tensors.parameters["weight"], tensors.parameters["weight"].mT
         self.weight_gradient = tensors.gradients.get("weight")
         self.bias, self.bias_gradient = _rows(tensors.parameters.get("bias")), _rows(tensors.gradients.get("bias"))
@@ -138,7 +155,7 @@ class _Linear(_Layer):
             # Each raw output contiguous over the batch: the criterion's small operations on one of them are faster.
             y = torch.bmm(self.weight, x.mT).mT
             return y if self.bias is None else y.add_(self.bias)
-        y = torch.bmm(x, self.transposed, out=self._space("y", x, self.weight.shape[1]))
+        y = torch.bmm(x, self.transposed, out=self.space("y", *x.shape[:2], self.weight.shape[1], like=x))
         return y if self.bias is None else y.add_(self.bias)
 
     def evaluate(self, x: Tensor) -> Tensor:
@@ -157,14 +174,7 @@ class _Linear(_Layer):
             torch.sum(gradient, 1, keepdim=True, out=self.bias_gradient)
         if not needed:
             return None
-        return torch.bmm(gradient, self.weight, out=None if self.first else self._space("x", self.x, self.x.shape[2]))
-
-    def _space(self, name: str, like: Tensor, size: int) -> Tensor:
-        """Memory that is used again in each step: large activations would otherwise be mapped and unmapped each time."""
-        key = name, like.shape[1]
-        if key not in self.spaces:
-            self.spaces[key] = like.new_empty(*like.shape[:2], size)
-        return self.spaces[key]
+        return torch.bmm(gradient, self.weight, out=None if self.first else self.space("x", *self.x.shape, like=self.x))
 
 
 class _BatchNorm(_Layer):
@@ -214,8 +224,7 @@ class _BatchNorm(_Layer):
 
 class _Activation(_Layer):
     def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.derivative = _DERIVATIVES[type(module)]
+        self.module, self.function, self.spaces = module, _FUNCTIONS[type(module)], {}
         self.in_place = isinstance(module, nn.ReLU)
 
     def evaluate(self, x: Tensor) -> Tensor:
@@ -223,13 +232,12 @@ class _Activation(_Layer):
         return y
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        self.x, self.y = x, self.evaluate(x)
+        self.x = x
+        self.y = x.relu_() if self.in_place else self.function.forward(x, out=self.space("y", *x.shape, like=x))
         return self.y
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
-        result = self.derivative(gradient, self.x, self.y)
-        del self.x, self.y
-        return result
+        return self.function.backward(gradient, self.x, self.y)
 
 
 class _Dropout(_Layer):
@@ -263,7 +271,7 @@ class _SmoothClip(_Layer):
         self.limit = limit
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        self.inverse = (x / self.limit).square_().add_(1).rsqrt_()
+        self.inverse = torch.addcmul(x.new_ones(()), x, x, value=self.limit**-2).rsqrt_()
         return x * self.inverse
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
@@ -271,43 +279,38 @@ class _SmoothClip(_Layer):
 
 
 class _Periodic(_Layer):
-    """y = [x, Vᵀ cos(wx + b)] for each number, `[member, number, batch, wave]` while it lasts."""
+    """y = [x, Vᵀ cos(wx + b)] for each number; `[member · number, wave, batch]` while it lasts: products are fastest so."""
 
     def __init__(self, module: Periodic, tensors: _Tensors) -> None:
-        self.rate = module.RATE
+        self.rate, self.spaces = module.RATE, {}
         self.n_inputs, self.n, _, self.n_outputs = module.sizes
-        self.frequency, self.phase, self.weight = (tensors.parameters[name] for name in _PERIODIC)
+        frequency, phase, self.weight = (tensors.parameters[name].flatten(0, 1) for name in _PERIODIC)
+        self.frequency, self.phase = frequency.unsqueeze(2), phase.unsqueeze(2)
         self.gradients = [tensors.gradients.get(name) for name in _PERIODIC]
         device = self.weight.device
         self.columns = None if module.columns is None else torch.tensor(module.columns, device=device)
 
-    def _angle(self, x: Tensor) -> Tensor:
-        self.chosen = (x if self.columns is None else x[..., self.columns]).mT.unsqueeze(-1)
-        self.rates = (self.frequency * self.rate).unsqueeze(2)
-        return torch.addcmul((self.phase * self.rate).unsqueeze(2), self.chosen, self.rates)
-
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        self.angle = self._angle(x)
-        self.waves = self.angle.cos()
-        y = x.new_empty(*x.shape[:2], self.n_inputs + self.n * self.n_outputs)
-        y[..., : self.n_inputs] = x
-        self._embedded(y).copy_(torch.matmul(self.waves, self.weight))
-        return y
-
-    def _embedded(self, y: Tensor) -> Tensor:
-        return y[..., self.n_inputs :].unflatten(-1, (self.n, self.n_outputs)).transpose(1, 2)
+        numbers = x.mT.contiguous()
+        self.chosen = (numbers if self.columns is None else numbers[:, self.columns]).flatten(0, 1).unsqueeze(1)
+        shape = *self.frequency.shape[:2], x.shape[1]
+        angle, waves = (self.space(name, *shape, like=x) for name in ("angle", "waves"))
+        self.angle = torch.addcmul(self.phase * self.rate, self.chosen, self.frequency, value=self.rate, out=angle)
+        self.waves = torch.cos(angle, out=waves)
+        embedded = torch.bmm(self.weight.mT, self.waves).view(len(x), -1, x.shape[1])
+        return torch.cat([numbers, embedded], 1).mT
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
-        of_embedded = self._embedded(gradient)
-        of_angle = torch.matmul(of_embedded, self.weight.mT).mul_(self.angle.sin_()).mul_(-self.rate)
-        of_frequency = torch.matmul(self.chosen.mT, of_angle).squeeze(2)
-        parts = of_frequency, of_angle.sum(2), torch.matmul(self.waves.mT, of_embedded)
+        of_embedded = gradient[..., self.n_inputs :].mT.reshape(-1, self.n_outputs, gradient.shape[1])
+        space = self.space("of angle", *self.angle.shape, like=gradient)
+        of_angle = torch.baddbmm(space, self.weight, of_embedded, beta=0, alpha=-self.rate, out=space).mul_(self.angle.sin_())
+        parts = torch.bmm(of_angle, self.chosen.mT), of_angle.sum(2), torch.bmm(self.waves, of_embedded.mT)
         for total, part in zip(self.gradients, parts, strict=True):
             assert total is not None
-            total.add_(part) if accumulate else total.copy_(part)
+            total.add_(part.view(total.shape)) if accumulate else total.copy_(part.view(total.shape))
         if not needed:
             return None
-        of_chosen = (of_angle * (self.rates / self.rate)).sum(-1).mT
+        of_chosen = (of_angle * self.frequency).sum(1).view(len(gradient), self.n, -1).mT
         of_x = gradient[..., : self.n_inputs].clone()
         if self.columns is None:
             return of_x.add_(of_chosen)
@@ -321,28 +324,28 @@ class _Skip(_Layer):
     """y = x + f(x)."""
 
     def __init__(self, layers: list[_Layer]) -> None:
-        self.layers = layers
+        self.layers, self.spaces = layers, {}
 
     def evaluate(self, x: Tensor) -> Tensor:
-        return self._through("evaluate", x)
+        return x + self._through("evaluate", x)
 
     def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        return self._through("sample", x, generators)
+        return x + self._through("sample", x, generators)
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        return self._through("forward", x, generators)
+        y = self._through("forward", x, generators)
+        return torch.add(x, y, out=self.space("y", *y.shape, like=y))
 
-    def _through(self, name: str, x: Tensor, *others: Any) -> Tensor:
-        y = x
+    def _through(self, name: str, y: Tensor, *others: Any) -> Tensor:
         for layer in self.layers:
             y = getattr(layer, name)(y, *others)
-        return x + y
+        return y
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
         inner: Any = gradient.clone()  # layers may overwrite it
         for layer in reversed(self.layers):
             inner = layer.backward(inner, accumulate, True)
-        return gradient + inner
+        return inner.add_(gradient)  # type: ignore[no-any-return]
 
 
 class _Tensors(NamedTuple):

@@ -74,9 +74,9 @@ def _normal_log_score(head: Normal, raw: Tensor, target: Tensor) -> Tensor:
 
 
 def _student_t_log_score(head: StudentT, raw: Tensor, target: Tensor) -> Tensor:
-    """∂/∂µ = (ν+1)m / (νv+m²) with m = µ - y, v = σ²; ∂/∂v = ν(v-m²) / (2v(νv+m²)); and with w = m²/(νv)
+    """With m = µ - y, v = σ², s = m² / (νv + m²) and e = 1 - (ν+1)s: ∂/∂µ = (ν+1)m / (νv + m²), ∂/∂v = ½ e/v and
 
-    ∂/∂ν = ½ [ψ(ν/2) - ψ((ν+1)/2) + 1/ν + log(1+w) - (ν+1)w / (ν(1+w))].
+    ∂/∂ν = ½ [ψ(ν/2) - ψ((ν+1)/2) + log(1 + m²/(νv)) + e/ν].
     """
     gradient = raw.clone()
     mean, spread, *tail = gradient.chunk(head.raw_size(1), dim=-1)
@@ -84,16 +84,15 @@ def _student_t_log_score(head: StudentT, raw: Tensor, target: Tensor) -> Tensor:
     df = head.degrees(tail[0] if tail else mean)
     square = mean.sub_(target.view(mean.shape)).square()
     part = df * variance
-    whole = part + square
+    whole, more = part + square, df + 1
+    excess = torch.addcmul(mean.new_ones(()), square / whole, more, value=-1)
     if tail:
-        share = square / whole  # w / (1 + w)
-        precise = df.double()
-        digammas = torch.digamma(precise / 2).sub_(torch.digamma(precise / 2 + 0.5)).to(raw.dtype)
-        of_df = digammas.add_(torch.log1p(square / part)).add_((1 - (df + 1) * share) / df).mul_(0.5)
+        half = df.double() / 2
+        of_df = torch.digamma(half).sub_(torch.digamma(half + 0.5)).to(raw.dtype)
+        of_df.add_(square.div_(part).log1p_()).addcdiv_(excess, df).mul_(0.5)
         _softplus_backward(of_df.masked_fill_(df >= MOST_DEGREES, 0.0), tail[0], 1, 20, grad_input=tail[0])
-    of_variance = (variance - square).mul_(df).div_(whole).div_(variance).mul_(0.5)
-    _softplus_backward(of_variance, spread, 1, 20, grad_input=spread)
-    mean.mul_(df + 1).div_(whole)
+    _softplus_backward(excess.div_(variance).mul_(0.5), spread, 1, 20, grad_input=spread)
+    mean.mul_(more).div_(whole)
     return gradient
 
 

@@ -174,10 +174,11 @@ class Stack:
             schedule: the factor on the learning rate, from group and step.
         """
         updates = [self._update(start + a, start + b, groups[a], optimizer, schedule) for a, b in equal_ranges(groups)]
+        gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
 
         def update(step: int) -> None:
             if clip_norm is not None:
-                self._clip(start, start + len(groups), clip_norm)
+                _clip(gradients, clip_norm)
             for update_group in updates:
                 update_group(step)
 
@@ -203,11 +204,6 @@ class Stack:
                 torch._foreach_lerp_(averages, tensors[0], share)
 
         return update
-
-    def _clip(self, start: int, stop: int, limit: float) -> None:
-        factor = (limit / (self.gradients.norms(start, stop) + 1e-12)).clamp_max(1.0)
-        for view in self.gradients.views.values():
-            view[start:stop].mul_(factor.reshape(-1, *[1] * (view.dim() - 1)))
 
     def restore(
         self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]
@@ -244,3 +240,10 @@ class Stack:
         stacks |= {} if self.averaging is None else {"averages": self.averaged.parameters}
         named = {f"buffer {name}": tensor for name, tensor in self.members.buffers.items()}
         return {name: stack.flat for name, stack in stacks.items()} | named
+
+
+def _clip(gradients: list[Tensor], limit: float) -> None:
+    """Shorten the gradient of every run, in parts `[run, numbers]`, to a Euclidean norm of at most `limit`."""
+    norms = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part, dim=1) for part in gradients]), dim=0)
+    factor = (limit / (norms + 1e-12)).clamp_max_(1.0).unsqueeze(1)
+    torch._foreach_mul_(gradients, [factor] * len(gradients))
