@@ -31,6 +31,7 @@ PAPER: dict[str, Any] = {
 }
 SCALES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the frequencies of waves, each about three times the one before
 _LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are taken for copies
+_DOUBLE_ROWS = 100  # up to which networks are of double precision
 _MOST_EMBEDDED = 200  # columns with waves
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
 _EPOCHS = {"fast": 100, "default": 300, "best": 400}
@@ -232,13 +233,13 @@ class Choices:
         if explicit.get("network") is not None:
             return explicit["network"](n_inputs, size)
         named: dict[str, Any] = {"dropout": explicit.get("dropout", 0.0), "activation": explicit.get("activation", "silu")}
+        # Where rows are few, double precision costs nothing, and makes a row of weight 2 the same as two rows, and any order
+        # of rows the same, to many digits.
+        named["dtype"] = torch.float64 if len(task.inputs) <= _DOUBLE_ROWS else None
         if self.preset == "paper" or explicit.get("batch_norm"):
             named["activation"] = explicit.get("activation", PAPER["activation"])
-            # Where all rows fit into one batch, double precision costs nothing, and makes a row of weight 2 the same as two
-            # rows to many digits.
-            dtype = torch.float64 if len(task.inputs) <= self.training(task)["batch_size"] else None
             norm = explicit.get("batch_norm", False)
-            return partial(mlp, n_inputs, size, candidate.hidden_sizes, batch_norm=norm, dtype=dtype, **named)
+            return partial(mlp, n_inputs, size, candidate.hidden_sizes, batch_norm=norm, **named)
         embedded = embedded_columns(task.inputs)
         named["columns"] = None if len(embedded) == n_inputs else tuple(embedded)
         named |= {"n_frequencies": 16 if candidate.scale else 0, "frequency_scale": candidate.scale or 1.0}

@@ -57,9 +57,6 @@ def excused(estimator: DeepEnsembleRegressor | DeepEnsembleClassifier) -> dict[s
     [DeepEnsembleRegressor(**FAST), DeepEnsembleClassifier(**FAST)], expected_failed_checks=excused
 )  # fmt: skip
 def test_scikit_learn_checks_of_the_default_recipe(estimator, check) -> None:  # type: ignore[no-untyped-def]
-    is_order = check.func.__name__ == "check_methods_sample_order_invariance"
-    if is_order and isinstance(estimator, DeepEnsembleClassifier):  # not among `excused`: another processor may round well
-        pytest.skip("probabilities in single precision differ by 1.2e-7 with the order of rows, where 1e-7 is asked for")
     check(estimator)
 
 

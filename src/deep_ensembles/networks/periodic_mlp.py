@@ -22,6 +22,7 @@ def periodic_mlp(
     frequency_scale: float = 0.3,
     columns: Sequence[int] | None = None,
     dropout: float = 0.0,
+    dtype: torch.dtype | None = None,
 ) -> nn.Sequential:
     """A multi-layer perceptron that sees waves of each number beside the number itself.
 
@@ -35,7 +36,7 @@ def periodic_mlp(
         Gorishniy, Rubachev, Babenko (2022); Holzmüller, Grinsztajn, Steinwart (2024).
 
     Arguments:
-        in_features, out_features, hidden_sizes, activation, dropout: as for `mlp`.
+        in_features, out_features, hidden_sizes, activation, dropout, dtype: as for `mlp`.
         n_frequencies: waves per number; 0 for none.
         frequency_scale: the spread of their frequencies at first.
         columns: the numbers that have waves; all by default.
@@ -77,7 +78,7 @@ def periodic_mlp(
         size = hidden
     last = nn.Linear(size, out_features)
     nn.init.zeros_(last.weight)
-    return nn.Sequential(*layers, last)
+    return nn.Sequential(*layers, last).to(dtype=dtype)
 
 
 class SmoothClip(nn.Module):
