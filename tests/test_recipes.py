@@ -327,3 +327,16 @@ def test_rounded_targets_are_never_predicted_more_surely_than_they_were_rounded(
         DeepEnsembleRegressor(effort="fast", max_epochs=60, random_state=0).fit(inputs, targets).predict_distribution(inputs)
     )
     assert float(mixture.aleatoric.min()) >= 1 / 12 - 1e-3
+
+
+def test_one_target_far_away_does_not_coarsen_the_others():
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(300, 3))
+    y = 100 + 10 * X[:, 0] + generator.normal(size=300)
+    far = y.copy()
+    far[7] = 1e6
+    usual, mended = (DeepEnsembleRegressor(effort="fast", random_state=0).fit(X, targets) for targets in (y, far))
+    assert usual.chosen_["standardize_targets"] is True
+    assert "RobustScaling" in mended.chosen_["standardize_targets"]
+    widths = [np.median(np.diff(model.predict_interval(X, coverage=0.9))) for model in (usual, mended)]
+    assert widths[1] < 2 * widths[0] < 20

@@ -31,6 +31,7 @@ PAPER: dict[str, Any] = {
 }
 SCALES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the frequencies of waves, each about three times the one before
 _LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are taken for copies
+_OUTLYING = 5.0  # times that a deviation is too large from which it is not the unit of targets
 _DOUBLE_ROWS = 100  # up to which networks are of double precision
 _MOST_EMBEDDED = 200  # columns with waves
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
@@ -78,6 +79,21 @@ class Task:
     def is_wide(self) -> bool:
         """Whether there are so many columns, or so few rows, that a linear model is hard to beat."""
         return self.n_rows < max(200, 4 * self.inputs.shape[1])
+
+    @cached_property
+    def outlying(self) -> float:
+        """How often larger the standard deviation of targets is than the middle half of the rows says."""
+        if self.n_classes or is_structured(self.targets) or not self.n_rows:
+            return 1.0
+        counted = self.targets[self.counted]
+        low, high = np.quantile(counted, (0.25, 0.75), axis=0)
+        middle, whole = np.asarray((high - low) / 1.349), np.std(counted, axis=0)
+        return float(np.max(np.divide(whole, middle, out=np.ones_like(middle), where=middle > 0)))
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether a few targets are so far away that the standard deviation says nothing of the others."""
+        return self.outlying > _OUTLYING
 
     @cached_property
     def together(self) -> np.ndarray:
@@ -175,6 +191,7 @@ class Choices:
             "early_stopping": task.n_rows > 1,
             "patience": max(20, epochs // 4),
             "standardize_inputs": RobustScaling(),
+            "standardize_targets": RobustScaling() if task.has_outliers else True,
         }
 
     @staticmethod
@@ -208,7 +225,7 @@ class Choices:
         ):
             return [task.default_head]
         step, distinct = target_step(task.targets)
-        floor = step**2 / 12
+        floor = (step * (task.outlying if task.has_outliers else 1.0)) ** 2 / 12
         kinds: list[type] = [StudentT]
         if self.effort != "fast" and np.ndim(task.targets) == 1:
             kinds += [Normal, GaussianMixture] if task.n_rows >= 1000 and distinct > 0.5 else [Normal]

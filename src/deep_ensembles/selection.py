@@ -28,10 +28,12 @@ from deep_ensembles.recipes import Candidate, Choices, Task, target_step
 from deep_ensembles.scoring import censored, log_score
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
+_PILOT_PART = 0.5  # of the epochs that are trained there
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.05  # of an ensemble in a mixture of several; what has less is left out
+_LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
 _PRIOR_ROWS = 5.0  # how many rows equal shares are worth
 
 
@@ -93,7 +95,7 @@ class _Search:
         self.seeds = run_seeds(random_state, 2)
         limit = choices.explicit.get("time_limit")
         self.end = math.inf if limit is None else time.monotonic() + limit
-        self.n_trials = 0
+        self.n_trials, self.part = 0, 1.0
 
     def run(self) -> tuple[list[_Trial], list[float]]:
         """The trials to keep, and their shares in the mixture."""
@@ -107,8 +109,9 @@ class _Search:
             return self.best(self.search(start, heads, scales, task))
         rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
         end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.monotonic()) if self.end < math.inf else math.inf
+        self.part = _PILOT_PART
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
-        self.end = end
+        self.end, self.part = end, 1.0
         return [self.trial(trials[0].candidate, task)], [1.0]
 
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
@@ -147,6 +150,7 @@ class _Search:
             together = task.together
             n_folds = min(5, n_members, len(np.unique(together[task.counted])))
             settings["folds"] = ComplementaryFolds(n_folds, together, self.seeds[0] % 2**32) if n_folds > 1 else None
+        settings["max_epochs"] = math.ceil(self.part * settings["max_epochs"])
         if self.end < math.inf:
             settings["time_limit"] = max(0.1, self.end - time.monotonic())
         if settings.get("checkpoint") is not None and self.n_trials:
@@ -229,7 +233,7 @@ class _Search:
             effective_members(mixture.weights),
             effective_members(torch.ones(ensemble.n_members) if ensemble.weights is None else ensemble.weights),
         )
-        if k > 1.2:
+        if k >= _LEAST_SEVERAL:
             parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
             singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
             log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
@@ -241,13 +245,15 @@ class _Search:
         With r the variance between members in units of that within, k members have an error of $n + r/k$ and say
         $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
         """
-        rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
-        seen = ensemble.mixture(self.task.inputs[rows])
         factor = variance_scaling(mixture, targets).factor
-        if not bool(marginal(seen.components).variance.isfinite().all()):  # as of very heavy tails
+        k, m = effective_members(mixture.weights), effective_members(ensemble.mixture(self.task.inputs[:1]).weights)
+        several, n = mixture, k
+        if k < _LEAST_SEVERAL:  # members differ less where most have seen a row, but a single one not at all
+            rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
+            several, n = ensemble.mixture(self.task.inputs[rows]), m
+        if not bool(marginal(several.components).variance.isfinite().all()):  # as of very heavy tails
             return VarianceScaling(factor)
-        k, m = effective_members(mixture.weights), effective_members(seen.weights)
-        ratio = float((seen.epistemic / seen.aleatoric).clamp_max(10.0).mean()) * m / max(m - 1, 1e-9)
+        ratio = float((several.epistemic / several.aleatoric).clamp_max(10.0).mean()) * n / max(n - 1, 1e-9)
         noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
         factor = ((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5
         on_lattice = target_step(targets.numpy())[0] > 0  # there heads have a floor, which must not be undercut

@@ -16,6 +16,7 @@ from deep_ensembles.networks.periodic_mlp import Periodic, Skip, SmoothClip
 _aten = torch.ops.aten
 _relu_backward, _silu_backward = _aten.threshold_backward.grad_input, _aten.silu_backward.grad_input
 
+
 class _Function(NamedTuple):
     """An activation: `out` for its input, and the gradient of its input from that of its output, input and output."""
 
@@ -303,7 +304,9 @@ class _Periodic(_Layer):
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         of_embedded = gradient[..., self.n_inputs :].mT.reshape(-1, self.n_outputs, gradient.shape[1])
         space = self.space("of angle", *self.angle.shape, like=gradient)
-        of_angle = torch.baddbmm(space, self.weight, of_embedded, beta=0, alpha=-self.rate, out=space).mul_(self.angle.sin_())
+        of_angle = torch.baddbmm(space, self.weight, of_embedded, beta=0, alpha=-self.rate, out=space).mul_(
+            self.angle.sin_()
+        )
         parts = torch.bmm(of_angle, self.chosen.mT), of_angle.sum(2), torch.bmm(self.waves, of_embedded.mT)
         for total, part in zip(self.gradients, parts, strict=True):
             assert total is not None
@@ -345,7 +348,7 @@ class _Skip(_Layer):
         inner: Any = gradient.clone()  # layers may overwrite it
         for layer in reversed(self.layers):
             inner = layer.backward(inner, accumulate, True)
-        return inner.add_(gradient)  # type: ignore[no-any-return]
+        return inner.add_(gradient)
 
 
 class _Tensors(NamedTuple):

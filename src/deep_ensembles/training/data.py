@@ -293,11 +293,19 @@ def _first_item(dataset: Any) -> Any:
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """What is measured on the rows that a run trains on: standardisation, mean weight, moments of the targets."""
+    """What is measured on the rows that a run trains on.
+
+    Arguments:
+        standardization: of inputs.
+        mean_weight: of a row.
+        targets: their moments.
+        target_units: what to take from targets, and what to divide them by.
+    """
 
     standardization: Standardization
     mean_weight: float
     targets: Moments
+    target_units: tuple[Tensor, Tensor]
 
     def with_target_units(self, scaling: str, is_censored: bool) -> RowStatistics:
         """With the standardisation that a head's `scaling` asks for: of location and scale, or of the scale alone.
@@ -305,7 +313,7 @@ class RowStatistics:
         Where targets are times and whether they were events', the second has no unit.
         """
         y = self.targets
-        shift, scale = y.mean, y.scale()
+        shift, scale = self.target_units
         if scaling == "scale":
             mean = torch.where(y.low >= 0, y.mean, torch.hypot(y.mean, y.deviation))
             shift, scale = torch.zeros_like(shift), torch.where(mean > 0, mean, torch.ones_like(mean))
@@ -319,7 +327,7 @@ class RowStatistics:
 
 @dataclass(frozen=True)
 class RobustScaling:
-    """Inputs minus their median, in units of their interquartile range: outliers do not squeeze the others together.
+    """Numbers minus their median, in units of their interquartile range: outliers do not squeeze the others together.
 
     For normal numbers the unit is the standard deviation, and so it is where more than half of the rows share a value.
 
@@ -329,17 +337,20 @@ class RobustScaling:
 
     n_rows: int = 50_000
 
-    def __call__(self, rows: Rows, index: np.ndarray, usual: Moments) -> tuple[Tensor, Tensor]:
-        """Median and unit of each dimension; `usual` are their moments."""
+    def __call__(self, rows: Rows, index: np.ndarray, usual: Moments, of_targets: bool = False) -> tuple[Tensor, Tensor]:
+        """Median and unit of each dimension of inputs or targets; `usual` are their moments."""
         chosen = index[np.linspace(0, len(index) - 1, min(len(index), self.n_rows)).astype(np.int64)]
-        values = rows.read(chosen)[0].double().numpy()
+        inputs, targets, _ = rows.read(chosen)
+        values = (targets if of_targets else inputs).double().numpy()
         low, median, high = torch.from_numpy(np.quantile(values, (0.25, 0.5, 0.75), axis=0))
         scale = (high - low) / 1.349
         return median, torch.where(scale > 0, scale, usual.scale())
 
 
-def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool | RobustScaling) -> RowStatistics:
-    """Measure the rows that a run trains on, in one pass."""
+def row_statistics(
+    rows: Rows, index: np.ndarray, standardize_inputs: bool | RobustScaling, standardize_targets: bool | RobustScaling = True
+) -> RowStatistics:
+    """Measure the rows that a run trains on, in one pass; quantiles take another."""
     x, y, total = _moments(rows, index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
@@ -349,7 +360,10 @@ def row_statistics(rows: Rows, index: np.ndarray, standardize_inputs: bool | Rob
     parts = {"input_range": reach}
     if standardize_inputs:
         parts = {"input_range": reach / scale, "input_shift": shift, "input_scale": scale}
-    return RowStatistics(Standardization(**parts), total / len(index), y)
+    units = y.mean, y.scale()
+    if isinstance(standardize_targets, RobustScaling):
+        units = standardize_targets(rows, index, y, of_targets=True)
+    return RowStatistics(Standardization(**parts), total / len(index), y, units)
 
 
 def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -110,7 +110,7 @@ def _distinct_statistics(rows: Rows, runs: Sequence[Run], recipe: Recipe) -> tup
         key = _row_key(run.rows)
         if key not in numbers:
             numbers[key] = len(statistics)
-            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs))
+            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs, recipe.standardize_targets))
         groups.append(numbers[key])
     return statistics, groups
 

@@ -63,7 +63,7 @@ class Recipe:
     time_limit: float | None = None
     resampling: Resampling | None = None
     standardize_inputs: bool | RobustScaling = True
-    standardize_targets: bool = True
+    standardize_targets: bool | RobustScaling = True
     max_restarts: int = 3
     checkpoint: Checkpoint | None = None
     members: type[Members] | None = None
@@ -93,7 +93,7 @@ class Recipe:
         has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
         require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
         for name in ("drop_last", "early_stopping", "standardize_inputs", "standardize_targets"):
-            if not isinstance(getattr(self, name), RobustScaling):
+            if not (name.startswith("standardize") and isinstance(getattr(self, name), RobustScaling)):
                 check_flag(name, getattr(self, name))
 
     def batch_sizes(self, n_rows: int) -> list[int]:
