@@ -28,6 +28,7 @@ from deep_ensembles.recipes import Candidate, Choices, Task, target_step
 from deep_ensembles.scoring import censored, log_score
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
+_MANY_ROWS = 20_000  # from which only the best of these networks is trained on all rows, not the best two
 _PILOT_PART = 0.5  # of the epochs that are trained there
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
@@ -112,7 +113,10 @@ class _Search:
         self.part = _PILOT_PART
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
         self.end, self.part = end, 1.0
-        return [self.trial(trials[0].candidate, task)], [1.0]
+        kept = [self.trial(trials[0].candidate, task)]
+        if len(trials) > 1 and task.n_rows < _MANY_ROWS and "n_members" not in choices.explicit and self.has_time():
+            kept.append(self.trial(trials[1].candidate, task))
+        return self.best(kept)
 
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
         """Frequencies up and down from the first as long as that pays, then other heads, then no hidden layers."""
