@@ -8,7 +8,8 @@ than reported.
 
 import argparse
 from collections.abc import Callable
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +35,7 @@ class Rows(NamedTuple):
     best: float
 
 
-def _numbers(n: int, generator: np.random.Generator, noise: stats.rv_frozen, is_even: bool) -> Rows:
+def _numbers(n: int, generator: np.random.Generator, noise: Any, is_even: bool) -> Rows:
     X = generator.normal(size=(n, 5))
     mean, scale = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], 0.3 if is_even else 0.1 + 0.3 * np.abs(X[:, 0])
     residual = noise.rvs(size=n, random_state=generator)
@@ -71,9 +72,7 @@ def _of_folds(ensemble: Ensemble, fresh: Rows) -> float:
     folds, counts = np.unique(ensemble.out_of_fold_members, axis=1, return_counts=True)
     mixture, targets, total = ensemble.mixture(fresh.X), torch.from_numpy(fresh.y), 0.0
     for members, count in zip(torch.from_numpy(folds.T), counts, strict=True):
-        parts = Mixture(
-            rebuilt(mixture.components, lambda parameter, chosen=members: parameter[chosen]), mixture.weights[members]
-        )
+        parts = Mixture(rebuilt(mixture.components, itemgetter(members)), mixture.weights[members])
         total += float(count / counts.sum() * log_score(parts, targets).mean())
     return total
 
