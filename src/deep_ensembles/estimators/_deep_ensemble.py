@@ -35,19 +35,16 @@ from deep_ensembles.training import Checkpoint, Optimizer, Recipe, RobustScaling
 NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 
 FLOATS = (np.float64, np.float32)
+NUMBERS = ("numbers", "counts", "vectors")  # kinds of heads that a regression may have
+# What fitting finds besides the ensemble, in the order of a model file.
+_FITTED = (
+    *("n_features_in_", "n_outputs_", "constant_", "classes_", "class_prior_"),
+    *("feature_names_in_", "chosen_", "feature_range_"),
+)
 
 
 class DeepEnsemble(BaseEstimator):
     """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
-
-    preset: str | None
-    effort: str
-    head: HeadFunction | Auto | None
-    random_state: RandomState
-    chosen_: dict[str, Any]
-    ensemble_: Ensemble
-    n_features_in_: int
-    feature_range_: np.ndarray
 
     def __init__(
         self,
@@ -92,14 +89,17 @@ class DeepEnsemble(BaseEstimator):
         """Train with the settings that are given, and for the others with those that the recipe chooses."""
         given = self.get_params(deep=False)
         explicit = {name: value for name, value in given.items() if not is_auto(value) or name == "device"}
-        head = task.default_head if explicit.get("head") is None else explicit["head"]
+        default: Any = task.default_head
+        head = default if explicit.get("head") is None else explicit["head"]
         usable = callable(head) and not isinstance(head, type)
         require(usable, "head", '"auto", None or an object such as `StudentT()`', self.head)
-        kinds = self._kinds(task.default_head)
+        kinds = (default.kind,) if task.n_classes else NUMBERS
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
         if "head" in explicit:
             explicit["head"] = head
-        _check_settings(explicit)
+        Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})  # checks them
+        if "batch_norm" in explicit:
+            check_flag("batch_norm", explicit["batch_norm"])
         if explicit.get("network") is not None:
             explicit["network"] = partial(user_network, explicit["network"])
         task = replace(task, inputs=np.ascontiguousarray(task.inputs), targets=np.ascontiguousarray(task.targets))
@@ -111,16 +111,11 @@ class DeepEnsemble(BaseEstimator):
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
         self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
 
-    def _kinds(self, default_head: Any) -> Sequence[str]:
-        """Which kinds of heads fit the targets that the default head is for."""
-        return (default_head.kind,)
-
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        checked: np.ndarray = validate_data(self, X, reset=False, dtype=FLOATS)
-        return checked
+        return validate_data(self, X, reset=False, dtype=FLOATS)
 
-    def _batches(self, X: Any) -> Iterator[Prediction]:
+    def _batches(self, X: Any) -> Iterator[Any]:
         checked = self._validated(X)
         return self.ensemble_.batches(checked)
 
@@ -163,10 +158,11 @@ class DeepEnsemble(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
         single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
+        point = getattr(self.ensemble_.head, "point", None)
         # The mean and variance of times that are too short are no match for predictions.
         has_constant = not is_structured(targets) or getattr(self, "constant_", None) is not None
         evaluation = evaluate(
-            beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=self._point_prediction),
+            beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=point),
             constant=self._constant(target) if has_constant else None,
             coverage=coverage,
             labels=self._report_labels(),
@@ -175,11 +171,6 @@ class DeepEnsemble(BaseEstimator):
             about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
-
-    @property
-    def _point_prediction(self) -> str | None:
-        """What `predict` gives: mean, median or mode; None where the head does not say."""
-        return getattr(self.ensemble_.head, "point", None)
 
     def _report_target(self, y: Any) -> np.ndarray:
         """Targets of a report."""
@@ -200,14 +191,7 @@ class DeepEnsemble(BaseEstimator):
         """
         check_is_fitted(self)
         parameters = {name: describe(value) for name, value in self.get_params(deep=False).items() if name != "checkpoint"}
-        fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
-        if hasattr(self, "feature_names_in_"):
-            fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        if hasattr(self, "chosen_"):
-            fitted["chosen_"] = self.chosen_
-        if hasattr(self, "feature_range_"):
-            fitted["feature_range_"] = self.feature_range_.tolist()
-        config = {"kind": type(self).__name__, "parameters": parameters, "fitted": fitted}
+        config = {"kind": type(self).__name__, "parameters": parameters, "fitted": self._fitted_config()}
         write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
 
     @classmethod
@@ -219,8 +203,7 @@ class DeepEnsemble(BaseEstimator):
         n_features = ensemble.feature_shape[0]
         known = type(model.n_features_in_) is int and (model.n_features_in_,) == ensemble.feature_shape
         require(known, "n_features_in_", f"{n_features}", model.n_features_in_)
-        if "feature_names_in_" in fitted:
-            names = fitted["feature_names_in_"]
+        if (names := fitted.get("feature_names_in_")) is not None:
             all_text = isinstance(names, list) and all(isinstance(name, str) for name in names)
             require(all_text and len(names) == n_features, "feature_names_in_", f"{n_features} names", names)
             model.feature_names_in_ = np.array(names, dtype=object)
@@ -235,9 +218,13 @@ class DeepEnsemble(BaseEstimator):
         return model
 
     def _fitted_config(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """What fitting has found besides the ensemble, as plain data."""
+        found = {name: getattr(self, name, None) for name in _FITTED}
+        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+        return {name: value for name, value in plain.items() if value is not None}
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
+        """Take over what was found of the targets, if it fits the ensemble."""
         raise NotImplementedError
 
     def _check_head(self, n_targets: Any, kinds: Sequence[str]) -> None:
@@ -260,21 +247,13 @@ def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Fact
     return cast(Factory, network)
 
 
-def _check_settings(explicit: dict[str, Any]) -> None:
-    """See that settings can be right, before anything uses them."""
-    Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})
-    if "batch_norm" in explicit:
-        check_flag("batch_norm", explicit["batch_norm"])
-
-
 def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:
     """The number of each row's group."""
     if groups is None:
         return None
     checked = column_or_1d(groups)
     check_consistent_length(X, checked)
-    numbers: np.ndarray = np.unique(checked, return_inverse=True)[1]
-    return numbers
+    return np.unique(checked, return_inverse=True)[1]
 
 
 def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, checked_groups, concatenated
+from deep_ensembles.estimators._deep_ensemble import FLOATS, NUMBERS, DeepEnsemble, checked_groups, concatenated
 from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
 from deep_ensembles.mixture import Mixture
@@ -103,9 +103,6 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
         return self
 
-    def _kinds(self, default_head: Any) -> Sequence[str]:
-        return ("numbers", "counts", "vectors")
-
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
 
@@ -129,8 +126,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², the share of the variance explained; of censored times (see `fit`) the concordance index."""
         if not is_structured(y):
-            explained: float = super().score(X, y, sample_weight)
-            return explained
+            return super().score(X, y, sample_weight)
         require(sample_weight is None, "sample_weight", "None for censored times", sample_weight)
         return concordance_index(-self.predict(X), *times_and_events("y", y).T)
 
@@ -176,13 +172,9 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         mean, deviation = (unit.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for unit in (shift, scale))
         return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
 
-    def _fitted_config(self) -> dict[str, Any]:
-        constant = {} if getattr(self, "constant_", None) is None else {"constant_": self.constant_}
-        return {"n_outputs_": self.n_outputs_, **constant}
-
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         self.n_outputs_ = fitted["n_outputs_"]
-        self._check_head(self.n_outputs_, ("numbers", "counts", "vectors"))
+        self._check_head(self.n_outputs_, NUMBERS)
         self.constant_ = fitted.get("constant_")
         if self.constant_ is not None:
             known = isinstance(self.constant_, list) and all(type(value) is float for value in self.constant_)
