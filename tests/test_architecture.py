@@ -25,7 +25,6 @@ ROOMS = [
         "_terminal",
         "_arrow",
         "_tensors",
-        "_pictures",
         "distributions",
     ),
     *("mixture", "heads", "networks", "perturbations", "scoring", "metrics", "recalibration", "members", "training"),
@@ -56,7 +55,7 @@ ONLY_IN = {
     "jinja2": ("report/page.py",),
     "pooch": ("paper/fetch.py",),
     "pyarrow": ("_arrow.py",),
-    "PIL": ("_pictures.py",),
+    "PIL": ("images.py",),
     "pickle": ("paper/datasets/_image_files.py",),
     "ray": ("execution/ray.py",),
 }

@@ -61,15 +61,6 @@ def write_atomically(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def file_sum(path: Path) -> str:
-    """The SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 class ModelFileError(ValueError):
     """A model folder is missing, damaged, of a newer format, or does not fit the network."""
 

@@ -108,29 +108,6 @@ def hold_out(
     return rows[~mask], rows[mask]
 
 
-def hold_out_groups(groups: np.ndarray, n_rows: int, generator: np.random.Generator) -> Split:
-    """(rows to train on, rows held out): whole groups, drawn at random until about so many rows are held out.
-
-    Arguments:
-        groups: the number of each row's group, from 0.
-    """
-    order = generator.permutation(int(groups.max()) + 1)
-    enough = int(np.searchsorted(np.cumsum(np.bincount(groups)[order]), n_rows)) + 1
-    held_out = np.isin(groups, order[: min(enough, len(order) - 1)])
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-def hold_out_latest(times: np.ndarray, n_rows: int) -> Split:
-    """(rows to train on, rows held out): the latest, at most so many; rows of the same time stay together.
-
-    Example:
-        >>> hold_out_latest(np.array([3.0, 1.0, 2.0, 3.0]), 2)
-        (array([1, 2]), array([0, 3]))
-    """
-    held_out = times > np.sort(times)[len(times) - n_rows - 1]
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
 def cross_validation_splits(
     cv: Any,
     n_rows: int,
@@ -188,17 +165,6 @@ def random_parts(n_parts: int, n_rows: int, groups: np.ndarray | None, generator
     order = generator.permutation(int(kinds.max()) + 1)
     require(len(order) > 1, "groups", "at least 2 different ones", len(order))
     return [np.flatnonzero(np.isin(kinds, part)) for part in np.array_split(order, min(n_parts, len(order)))]
-
-
-def regular_parts(
-    n_parts: int, n_rows: int, groups: np.ndarray | None = None, times: np.ndarray | None = None
-) -> list[np.ndarray]:
-    """Row numbers in so many parts without chance: one after the other by time, whole groups, or every n-th row."""
-    if times is not None:
-        return np.array_split(np.argsort(times, kind="stable"), n_parts)
-    kinds = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    parts = [np.flatnonzero(kinds % n_parts == part) for part in range(n_parts)]
-    return [part for part in parts if len(part)]
 
 
 def over_splits(values: Sequence[float | None]) -> dict[str, float | int]:

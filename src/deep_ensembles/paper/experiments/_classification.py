@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from deep_ensembles import Checkpoint, Cosine, Ensemble, Mixture, __version__, fit_ensemble, metrics, mlp
-from deep_ensembles._files import file_sum
 from deep_ensembles.images import ImageFolder
 from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Outcome, evenly_spaced
-from deep_ensembles.paper.records import Cell
+from deep_ensembles.paper.records import Cell, file_sum
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.report.charts import Role
 from deep_ensembles.settings import network_named
