@@ -12,17 +12,12 @@ from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import is_structured, times_and_events
-from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
-from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.estimators._deep_ensemble import FLOATS, NUMBERS, DeepEnsemble, checked_groups, concatenated
 from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.recipes import Task
-from deep_ensembles.scoring import censored
-
-_CONSTANT_ROWS = 10_000  # are enough for a few parameters
+from deep_ensembles.report.constant import constant_prediction, fitted_constant
 
 
 class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
@@ -100,7 +95,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
         self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, checked_groups(groups, X)))
-        self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
+        self.constant_ = fitted_constant(self.ensemble_, y, sample_weight)
         return self
 
     @overload
@@ -162,15 +157,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         return np.asarray(y)
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
-        shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
-        if getattr(self, "constant_", None) is not None:
-            same = _in_units(self.ensemble_, torch.tensor(self.constant_, dtype=torch.float64))
-            return indexed(marginal(same), (0, target)) if same.event_shape else indexed(same, 0)
-        has_mean = getattr(self.ensemble_.head, "scaling", "location-scale") == "location-scale"
-        if shift is None or scale is None or not has_mean:
-            return None
-        mean, deviation = (unit.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for unit in (shift, scale))
-        return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
+        return constant_prediction(self.ensemble_, getattr(self, "constant_", None), target)
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         self.n_outputs_ = fitted["n_outputs_"]
@@ -179,38 +166,3 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         if self.constant_ is not None:
             known = isinstance(self.constant_, list) and all(type(value) is float for value in self.constant_)
             require(known and len(self.constant_) == self.ensemble_.n_outputs, "constant_", "raw outputs", self.constant_)
-
-
-def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Distribution:
-    """The first member's prediction of one row for raw outputs, in the units of the targets."""
-    units = (ensemble.standardization.target_shift, ensemble.standardization.target_scale)
-    shift, scale = (None if unit is None else unit[:1].cpu().double() for unit in units)
-    same: torch.distributions.Distribution = ensemble.head(raw[None])
-    return same if shift is None or scale is None else rescaled(same, shift, scale)
-
-
-def _fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
-    """The raw outputs, the same for every row, that make the training targets most probable.
-
-    None for points, and for normals unless targets are censored. They are what a report compares a model with: a
-    prediction of the same family that knows no inputs.
-    """
-    raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
-    same = marginal(ensemble.head(raw[None].detach()))
-    if isinstance(same, Delta) or (isinstance(same, torch.distributions.Normal) and not is_structured(y)):
-        return None
-    rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
-    targets = torch.from_numpy((times_and_events("y", y) if is_structured(y) else y.astype(np.float64))[rows])
-    weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
-    optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        constant = _in_units(ensemble, raw)
-        scores = censored()(constant, targets) if is_structured(y) else -log_density(constant, targets)
-        value = (scores * weights).sum() / weights.sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return raw.tolist() if bool(raw.isfinite().all()) else None
