@@ -70,13 +70,10 @@ def fit_ensemble(
         tensor([1.5000], dtype=torch.float64)
     """
     check_integer("n_members", n_members, low=1)
-    recipe = _recipe(settings)
-    rows = _rows(inputs, targets, sample_weight, recipe)
-    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
+    task = _task(build_network, inputs, targets, sample_weight, head, scoring_rule, perturbation, settings)
     if unlabelled is not None:
-        algorithm = replace(algorithm, unlabelled=_unlabelled(unlabelled, rows, algorithm))
-    task = _Task(build_network, rows, algorithm, recipe)
-    runs = plan_runs(task.used(), run_seeds(random_state, n_members), recipe, task.classes())
+        task = replace(task, algorithm=replace(task.algorithm, unlabelled=_unlabelled(unlabelled, task)))
+    runs = plan_runs(task.used(), run_seeds(random_state, n_members), task.recipe, task.classes())
     return task.ensembles(runs, n_members)[0]
 
 
@@ -131,15 +128,12 @@ def cross_validate(
         (5, torch.Size([200]))
     """
     check_integer("n_members", n_members, low=1)
-    recipe = _recipe(settings)
-    rows = _rows(inputs, targets, sample_weight, recipe)
-    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
-    task = _Task(build_network, rows, algorithm, recipe)
-    seed = run_seeds(random_state, 1)[0] % 2**32
+    task = _task(build_network, inputs, targets, sample_weight, head, scoring_rule, perturbation, settings)
+    rows, seed = task.rows, run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
     used = np.isin(np.arange(len(rows)), task.used())
-    runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, recipe, task.classes())]
+    runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, task.recipe, task.classes())]
     ensembles = task.ensembles(runs, n_members)
     predictions = [ensemble.mixture(rows.user_inputs(test)) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
@@ -221,47 +215,47 @@ class _Task:
         return raw[torch.from_numpy(unseen), torch.arange(len(self.rows))]
 
 
-def _recipe(settings: dict[str, Any]) -> Recipe:
+def _task(
+    build: Factory, inputs: Any, targets: Any, weights: Any, head: Any, scoring_rule: Any, perturbation: Any, settings: Any
+) -> _Task:
+    """What a user asks for, checked."""
     known = Recipe.__dataclass_fields__
     unknown = [name for name in settings if name not in known]
     if unknown:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")
-    return Recipe(**settings)
-
-
-def _rows(inputs: Any, targets: Any, sample_weight: Any, recipe: Recipe) -> Rows:
+    recipe = Recipe(**settings)
     if is_dataset(inputs):
-        require(targets is None and sample_weight is None, "targets", "None with a dataset, whose items hold them", targets)
-        return Streamed(inputs, recipe.num_workers)
-    require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
-    return _in_memory(inputs, targets, sample_weight)
+        require(targets is None and weights is None, "targets", "None with a dataset, whose items hold them", targets)
+        rows: Rows = Streamed(inputs, recipe.num_workers)
+    else:
+        require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
+        rows = _in_memory(inputs, targets, weights)
+    return _Task(build, rows, _algorithm(rows, is_structured(targets), head, scoring_rule, perturbation), recipe)
 
 
 def _algorithm(
-    rows: Rows, head: HeadFunction | None, scoring_rule: ScoringRule | None, perturbation: Perturbation | None
+    rows: Rows, are_times: bool, head: HeadFunction | None, rule: ScoringRule | None, perturbation: Perturbation | None
 ) -> Algorithm:
-    """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise."""
-    for name, value in (("head", head), ("scoring_rule", scoring_rule), ("perturbation", perturbation)):
+    """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise.
+
+    Arguments:
+        are_times: whether targets were given as times that may be censored, for which the rule is made one.
+    """
+    for name, value in (("head", head), ("scoring_rule", rule), ("perturbation", perturbation)):
         usable = value is None or (callable(value) and not isinstance(value, type))
         require(usable, name, "a function or an object or None", value)
+    is_censored = getattr(rule, "is_censored", False)
+    if are_times and not is_censored:
+        is_censored, rule = True, censored(rule or log_score)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(min(64, len(rows))))[1]
-    is_censored = getattr(scoring_rule, "is_censored", False)
-    integers = not targets.is_floating_point() and not is_censored
     if head is None:
-        head = Categorical() if integers else Normal()
+        head = Normal() if targets.is_floating_point() or is_censored else Categorical()
     if is_censored:
         _check_censored(rows, targets, head)
     if hasattr(head, "starting_at"):
         times = targets[:, 0] if is_censored else targets
         head = head.starting_at(float(times.double().mean()))
-    rule = getattr(scoring, getattr(head, "rule", "log_score")) if scoring_rule is None else scoring_rule
-    return Algorithm(Criterion(head, rule), perturbation)
-
-
-def _rule_for(targets: Any, rule: ScoringRule | None) -> ScoringRule | None:
-    """The rule, made one for censored times where targets are such."""
-    is_made = getattr(rule, "is_censored", False) or not is_structured(targets)
-    return rule if is_made else censored(log_score if rule is None else rule)
+    return Algorithm(Criterion(head, rule or getattr(scoring, getattr(head, "rule", "log_score"))), perturbation)
 
 
 def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
@@ -272,10 +266,11 @@ def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
         checked_events("targets", targets.double().numpy())
 
 
-def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
+def _unlabelled(inputs: Any, task: _Task) -> InMemory:
     """Rows without targets; the target of a labelled row stands for theirs, and is never used."""
-    if algorithm.needs_target:
-        raise ValueError(f"`unlabelled` must be None with `perturbation={algorithm.perturbation!r}`, which needs targets, "
+    rows, perturbation = task.rows, task.algorithm.perturbation
+    if task.algorithm.needs_target:
+        raise ValueError(f"`unlabelled` must be None with `perturbation={perturbation!r}`, which needs targets, "
                          "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
     x = _tensor("unlabelled", inputs) if rows.parts is None else rows.parts.pack(inputs)
     example, target, _ = rows.read(np.arange(1))

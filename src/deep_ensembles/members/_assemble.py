@@ -17,6 +17,7 @@ from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked
 
 Factory = Callable[[], nn.Module]
+Tensors = Mapping[str, Tensor]
 
 # A stack of convolutions is one grouped convolution, which CPUs compute more slowly than one after another unless they are
 # so small that calling them is what takes the time.
@@ -60,14 +61,7 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
 
 
 def rebuild(
-    build: Factory,
-    seeds: Sequence[int],
-    kind: str,
-    parameters: Mapping[str, Tensor],
-    buffers: Mapping[str, Tensor],
-    example: Tensor,
-    *,
-    trusted: bool,
+    build: Factory, seeds: Sequence[int], kind: str, parameters: Tensors, buffers: Tensors, example: Tensor, *, trusted: bool
 ) -> Members:
     """Members from stored tensors; the factory gives the structure, `example` its sizes where they are lazy.
 
@@ -103,7 +97,7 @@ class _Limit(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+def _check_fits(module: nn.Module, parameters: Tensors, buffers: Tensors) -> None:
     """The network must have the stored tensors, of the same shapes (but for the member axis) and types."""
     pairs = {"parameters": (trainable(module), parameters), "buffers": (untrained(module), buffers)}
     for what, (wanted, stored) in pairs.items():
@@ -113,19 +107,30 @@ def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Ma
             raise ValueError(f"the network does not fit the model: its {what} are {built}, the model's {kept}")
 
 
-def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
+def new_modules(build: Factory) -> Factory:
+    """The factory, which is refused when it makes anything but a new module each time."""
     if isinstance(build, nn.Module):
         raise TypeError(f"the network must be a function that builds a torch.nn.Module, got {type(build).__name__}; "
                         "write `lambda: YourModule(...)`")  # fmt: skip
-    modules, known = [], WeakSet[nn.Module]()
-    for seed in seeds:
-        with seeded(torch_seed(seed, Purpose.INITIALISATION)):
-            built = build()
+    known = WeakSet[nn.Module]()
+
+    def checked() -> nn.Module:
+        built = build()
         if not isinstance(built, nn.Module):
             raise TypeError(f"the network factory must return a torch.nn.Module, got {type(built).__name__}")
         if built in known:
             raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
         known.add(built)
+        return built
+
+    return checked
+
+
+def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
+    build, modules = new_modules(build), []
+    for seed in seeds:
+        with seeded(torch_seed(seed, Purpose.INITIALISATION)):
+            built = build()
         modules.append(_initialised(copy_module(built), seed, example))
     states = [trainable(module) | untrained(module) for module in modules]
     if len({frozenset((name, tensor.shape) for name, tensor in state.items()) for state in states}) > 1:

@@ -99,12 +99,9 @@ class _MemoryLoader(BatchLoader):
         return parts
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        groups = self.groups[list(runs)]
-        start = 0
-        for part in parts:
-            stop = start + sum(part)
-            yield self._block(index[:, start:stop], groups, part)
-            start = stop
+        ends = itertools.accumulate(map(sum, parts), initial=0)
+        for (start, stop), part in zip(itertools.pairwise(ends), parts, strict=True):
+            yield self._block(index[:, start:stop], self.groups[list(runs)], part)
 
     def _block(self, index: np.ndarray, groups: np.ndarray, sizes: list[int]) -> Block:
         shape = index.shape
@@ -141,11 +138,11 @@ class _StreamLoader(BatchLoader):
         return [[size] for size in sizes]
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        ends = np.cumsum([0, *(size for part in parts for size in part)])
-        steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
+        steps = np.split(index, np.cumsum(list(itertools.chain(*parts)))[:-1], axis=1)
         drawn = draws or [None] * len(index)
-        numbered = [[Row.many(rows, draw) for rows, draw in zip(step, drawn, strict=True)] for step in steps]
-        self.batches[:] = [list(itertools.chain(*runs)) for runs in numbered]
+        self.batches[:] = [
+            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
+        ]
         groups = self.groups[list(runs)].tolist()
         for step, batch in zip(steps, self.data_loader, strict=True):
             inputs, targets, weights = self.rows.unpack_batch(batch)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
         while session.active:
             session.train_epoch()
             if time.monotonic() >= end:
-                session.stop_all()
+                session.active = []
             note = f"members {len(session.active)}  score {session.state.latest_score():.4f}"
             update(completed=session.epochs_done(), note=note)
     return session.result()
@@ -82,12 +83,7 @@ class _Session:
     """A training under way: the stack of runs that are still trained, and the state of all."""
 
     def __init__(
-        self,
-        prepared: Prepared,
-        runs: Sequence[Run],
-        algorithm: Algorithm,
-        recipe: Recipe,
-        writer: CheckpointWriter | None,
+        self, prepared: Prepared, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, writer: CheckpointWriter | None
     ) -> None:
         self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
         self.writer = writer
@@ -193,21 +189,20 @@ class _Session:
 
     def _batches(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
         """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
-        weights: Sequence[Tensor | None] = [None] * len(block.sizes)
+        factors: list[Any] = [1.0 / size for size in block.sizes]
         if block.weights is not None:
-            weights = block.weights.split(block.sizes, dim=1)
-        batches = zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), weights, strict=True)
-        for inputs, targets, weight in batches:
-            size = inputs.shape[1]
-            yield inputs, targets, 1.0 / size if weight is None else weight / size
+            factors = [weights / weights.shape[1] for weights in block.weights.split(block.sizes, 1)]
+        return zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), factors, strict=True)
 
     def _update_group(self, r: int) -> UpdateGroup:
         run, recipe, state = self.runs[r], self.recipe, self.state
         rate = recipe.learning_rate if run.learning_rate is None else run.learning_rate
         decay = recipe.weight_decay if run.weight_decay is None else run.weight_decay
-        steps = len(recipe.batch_sizes(len(run.rows)))
         rate *= _RESTART_FACTOR ** int(state.restarts[r])
-        return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), steps)
+        return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), self._n_steps(r))
+
+    def _n_steps(self, r: int) -> int:
+        return len(self.recipe.batch_sizes(len(self.runs[r].rows)))
 
     def _rate_factor(self, group: UpdateGroup, step: int) -> float:
         per_epoch = group.steps_per_epoch
@@ -227,8 +222,7 @@ class _Session:
         if not window.traits.needs_seeds and not self.algorithm.uses_randomness:
             return lambda step: unused
         streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.state.epoch[r])) for r in runs]
-        steps = [len(self.recipe.batch_sizes(len(self.runs[r].rows))) for r in runs]
-        seeds = [generator.integers(0, 2**62, size=(n, 3)) for generator, n in zip(streams, steps, strict=True)]
+        seeds = [s.integers(0, 2**62, (self._n_steps(r), 3)) for r, s in zip(runs, streams, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
     def _record(self, block: Block, raw: Tensor, segment: Segment) -> None:
@@ -318,10 +312,6 @@ class _Session:
             remaining = np.flatnonzero(~done).tolist()
             stack = self.stack.select(remaining) if remaining else self.stack
             self._activate([self.active[i] for i in remaining], stack)
-
-    def stop_all(self) -> None:
-        """Train no run any longer."""
-        self.active = []
 
     def epochs_done(self) -> int:
         """How far the slowest run that is still trained has come."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch.utils.data import BatchSampler, default_collate
 
 from deep_ensembles._checks import require
 from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members import Factory, copy_module
+from deep_ensembles.members import Factory, copy_module, new_modules
 from deep_ensembles.training.inputs import check_finite, check_kind, input_tensor, is_dataset, is_parts, listed, split_item
 
 _WHOLE = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
@@ -119,19 +118,21 @@ class InputParts:
             cure = f"{key!r} is {'missing' if key in keys else 'not known'}"
             require(key in keys and key in given, "inputs", str(self), listed(given), cure)
         tensors = _part_tensors({key: given[key] for key in keys})
-        for key, shape, dtype in zip(keys, self.shapes, self.dtypes, strict=True):
-            _check_part(f"inputs[{key!r}]", tensors[key], shape, dtype)
+        for (key, tensor), shape, dtype in zip(tensors.items(), self.shapes, self.dtypes, strict=True):
+            name = f"inputs[{key!r}]"
+            require(tuple(tensor.shape[1:]) == shape, name, f"of shape {['n', *shape]}", list(tensor.shape))
+            if dtype != "float":
+                _check_whole(name, tensor, dtype)
         return tensors
 
     def pack(self, values: Any) -> Tensor:
         """These inputs, a dict or tuple of `[row, …]`, as numbers `[row, number]`."""
-        return self.join(list(self.checked(values).values()))
+        return self.join(self.checked(values).values())
 
-    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+    def join(self, tensors: Iterable[Tensor]) -> Tensor:
         """The same for parts that are checked."""
         dtype = torch.float64 if self.precise else torch.float32
-        sizes = map(math.prod, self.shapes)
-        return torch.cat([part.reshape(len(part), n).to(dtype) for part, n in zip(tensors, sizes, strict=True)], dim=1)
+        return torch.cat([part.to(dtype).reshape(len(part), math.prod(part.shape[1:])) for part in tensors], dim=1)
 
     def unpack(self, flat: Tensor) -> dict[str, Tensor] | tuple[Tensor, ...]:
         """The parts of `[row, number]`."""
@@ -168,10 +169,7 @@ def _extremes(tensor: Tensor) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _check_part(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -> None:
-    require(tuple(tensor.shape[1:]) == shape, name, f"of shape {['n', *shape]}", list(tensor.shape))
-    if dtype == "float":
-        return
+def _check_whole(name: str, tensor: Tensor, dtype: str) -> None:
     if tensor.is_floating_point():
         raise TypeError(f"`{name}` must be whole numbers ({dtype}), as the network takes them, got {tensor.dtype}")
     low, high = (0, 1) if dtype == "bool" else (torch.iinfo(_WHOLE[dtype]).min, torch.iinfo(_WHOLE[dtype]).max)
@@ -243,18 +241,8 @@ class PartsNetwork(nn.Module):
 
 def with_parts(build: Factory, parts: InputParts) -> Factory:
     """The factory of networks that take one flat tensor instead of these parts."""
-    known = WeakSet[nn.Module]()
-
-    def build_with_parts() -> nn.Module:
-        network = build()
-        if not isinstance(network, nn.Module):  # an error where members are assembled
-            return network
-        if network in known:
-            raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
-        known.add(network)
-        return PartsNetwork(network, parts)
-
-    return build_with_parts
+    build = new_modules(build)
+    return lambda: PartsNetwork(build(), parts)
 
 
 def choose_inputs(
@@ -270,14 +258,11 @@ def choose_inputs(
         example: two rows, packed if there are parts.
         seed: that of the first run, whose network is built here and not again.
     """
-    undecided = parts is not None or (standardize and not example.is_floating_point())
-    if not undecided or isinstance(build, nn.Module):
+    if parts is None and (not standardize or example.is_floating_point()):
         return build, parts, standardize
     with seeded(torch_seed(seed, Purpose.INITIALISATION)):
-        first = [build()]
+        first = [new_modules(build)()]
     network, factory = first[0], lambda: first.pop() if first else build()
-    if not isinstance(network, nn.Module):
-        return factory, parts, standardize
     if parts is None:
         refused = _refusal(network, _signs(example)) is not None and _refusal(network, example) is None
         return factory, None, not refused

@@ -103,16 +103,11 @@ def _identity(part: Any) -> Any:
 
 def _distinct_statistics(rows: Rows, runs: Sequence[Run], recipe: Recipe) -> tuple[list[RowStatistics], list[int]]:
     """The statistics of every distinct set of rows, and the number of each run's."""
-    numbers: dict[bytes, int] = {}
-    statistics: list[RowStatistics] = []
-    groups = []
-    for run in runs:
-        key = _row_key(run.rows)
-        if key not in numbers:
-            numbers[key] = len(statistics)
-            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs))
-        groups.append(numbers[key])
-    return statistics, groups
+    keys = [_row_key(run.rows) for run in runs]
+    distinct = {key: run.rows for key, run in zip(keys, runs, strict=True)}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    statistics = [row_statistics(rows, index, recipe.standardize_inputs) for index in distinct.values()]
+    return statistics, [numbers[key] for key in keys]
 
 
 def _row_key(rows: np.ndarray) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,18 +65,12 @@ class Algorithm:
         """
         units = members.training_units()
         if len(units) > 1:
-            return torch.cat([
-                self.gradient(
-                    member,
-                    inputs[m : m + 1],
-                    targets[m : m + 1],
-                    coefficient if isinstance(coefficient, float) else coefficient[m : m + 1],
-                    None if scale is None else scale[m : m + 1],
-                    [purpose[m : m + 1] for purpose in seeds],
-                    None if unlabelled is None else unlabelled[m : m + 1],
-                )
-                for m, member in enumerate(units)
-            ])  # fmt: skip
+            batches = [
+                (*(_of_member(m, part) for part in (inputs, targets, coefficient, scale)),
+                 [_of_member(m, purpose) for purpose in seeds], _of_member(m, unlabelled))
+                for m in range(len(units))
+            ]  # fmt: skip
+            return torch.cat([self.gradient(unit, *batch) for unit, batch in zip(units, batches, strict=True)])
         loss = _Loss(self.criterion, _Network(members, seeds[0]), targets, coefficient)
         perturb = self.perturbation
         reused = perturb is not None and self.needs_target and getattr(perturb, "uses_gradient", True)
@@ -105,13 +100,7 @@ class Algorithm:
         return nearby.detach()
 
     def _smooth(
-        self,
-        loss: "_Loss",
-        inputs: Tensor,
-        raw: Tensor,
-        scale: Tensor,
-        generators: Generators,
-        unlabelled: Tensor | None,
+        self, loss: "_Loss", inputs: Tensor, raw: Tensor, scale: Tensor, generators: Generators, unlabelled: Tensor | None
     ) -> None:
         """Add the gradient of the divergence between the predictions for x, held fixed, and x′: the mean over all rows.
 
@@ -119,19 +108,20 @@ class Algorithm:
         """
         network, coefficient = loss.network, loss.coefficient
         if unlabelled is not None:
-            n = inputs.shape[1]
+            if not isinstance(coefficient, float):  # of as many samples again, each of which counts as usual
+                coefficient = torch.cat([coefficient, torch.full_like(coefficient, 1 / inputs.shape[1])], 1)
+            coefficient = coefficient / 2
             inputs = torch.cat([inputs, unlabelled], 1)
             raw = network.members.forward(inputs, network.seeds)
-            coefficient = _halved(coefficient, unlabelled.new_full((len(inputs), n), 1 / n))
         divergence, weight = Divergence(self.criterion.head(raw), generators), getattr(self.perturbation, "weight", 1.0)
         smoothness = Criterion(self.criterion.head, lambda distribution, _: weight * divergence(distribution))
         smooth = _Loss(smoothness, network, loss.targets, coefficient)
         smooth.backward(self._nearby(smooth, inputs, raw, scale, generators), accumulate=True)
 
 
-def _halved(coefficient: Tensor | float, of_unlabelled: Tensor) -> Tensor | float:
-    """What samples count for when as many without targets are added."""
-    return coefficient / 2 if isinstance(coefficient, float) else torch.cat([coefficient, of_unlabelled], 1) / 2
+def _of_member(m: int, part: Any) -> Any:
+    """What belongs to one member, of what has a first axis of members; other things belong to all."""
+    return part if part is None or isinstance(part, float) else part[m : m + 1]
 
 
 class _Network:
@@ -147,8 +137,7 @@ class _Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Raw outputs `[run, batch, raw]`."""
-        raw: Tensor = _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
-        return raw
+        return _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """A pass that `backward` may follow."""
