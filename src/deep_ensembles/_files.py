@@ -8,7 +8,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,17 +88,18 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     target.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = save_tensors(stored)
-    with _folder_beside(target) as (beside, key):
+    with ExitStack() as held:
+        beside, key = _folder_beside(target, held)
         write_atomically(beside / TENSORS, content)
         write_atomically(beside / CONFIG, _sealed({**_header(TENSORS, content, stored), **config}))
         first = _renamed(beside, target)
-        with _leftovers(target, first) as leftovers:
-            if not first:
-                file = f"model-{key}.safetensors"
-                write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
-                _replace(beside, target, file)
-            for leftover in leftovers:
-                _remove(leftover)
+        leftovers = _leftovers(target, first, held)
+        if not first:
+            file = f"model-{key}.safetensors"
+            write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
+            _replace(beside, target, file)
+        for leftover in leftovers:
+            _remove(leftover)
 
 
 def check_replaceable(target: Path) -> None:
@@ -227,58 +228,47 @@ def _replace(beside: Path, target: Path, file: str) -> None:
 # Savers that are at work hold a lock on their folder; where one was killed, the system has let the lock go.
 
 
-@contextmanager
-def _folder_beside(target: Path) -> Iterator[tuple[Path, str]]:
-    """A new folder beside the target and the key in its name, gone afterwards unless it was renamed."""
+def _folder_beside(target: Path, held: ExitStack) -> tuple[Path, str]:
+    """A new folder beside the target and the key in its name, gone when `held` is closed unless it was renamed."""
     for _ in range(3):  # in case another saver takes it for abandoned before it is locked
         key = uuid.uuid4().hex
         beside = target.with_name(f".{target.name}.{key}.tmp")
         beside.mkdir()
-        lock = _lock(beside)
-        if lock is not None and beside.exists():
+        is_locked = _lock(beside, held)
+        held.callback(shutil.rmtree, beside, ignore_errors=True)
+        if is_locked and beside.exists():
             break
-    try:
-        yield beside, key
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+    return beside, key
 
 
-@contextmanager
-def _leftovers(target: Path, first: bool) -> Iterator[list[Path]]:
+def _leftovers(target: Path, first: bool, held: ExitStack) -> list[Path]:
     """What a new model makes useless: the tensors of the old one, and what killed savers left. One saver at a time."""
-    turn, names = (None, []) if first else (_lock(target, wait=True), _names(target))
+    if not first:
+        _lock(target, held, wait=True)
+    names = [] if first else _names(target)
     files = [(target / name, match["key"]) for name in names if (match := _TENSOR_FILE.fullmatch(name))]
     beside = re.compile(rf"\.{re.escape(target.name)}\.(?P<key>[0-9a-f]{{32}})\.(tmp|old)")
     folders = {target.with_name(name): match["key"] for name in _names(target.parent) if (match := beside.fullmatch(name))}
-    locks = {folder: lock for folder in folders if (lock := _lock(folder)) is not None}
-    in_use = {key for folder, key in folders.items() if folder not in locks}
-    try:
-        yield [*(file for file, key in files if key not in in_use), *locks]
-    finally:
-        for lock in (turn, *locks.values()):
-            if lock is not None:
-                os.close(lock)
+    abandoned = [folder for folder in folders if _lock(folder, held)]
+    in_use = {key for folder, key in folders.items() if folder not in abandoned}
+    return [*(file for file, key in files if key not in in_use), *abandoned]
 
 
 def _names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
 
-def _lock(folder: Path, wait: bool = False) -> int | None:
-    """A handle that keeps a folder locked while it is open; None if another process has it, or there are no locks."""
+def _lock(folder: Path, held: ExitStack, wait: bool = False) -> bool:
+    """Lock a folder until `held` is closed; False if another process has it, or there are no locks."""
     if fcntl is None:
-        return None
-    handle = None
+        return False
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        held.callback(os.close, handle)
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
-        if handle is not None:
-            os.close(handle)
-        return None
-    return handle
+        return False
+    return True
 
 
 def _remove(leftover: Path) -> None:

@@ -128,7 +128,7 @@ class Ensemble:
     def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
         """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
         whole, start = None, 0
-        for raw in self._raw_batches(inputs, batch_size):
+        for raw in map(self.members, self._seen_batches(inputs, batch_size)):
             if whole is None:
                 whole = raw.new_empty(len(raw), max(count_rows(inputs, self.parts), raw.shape[1]), *raw.shape[2:])
             whole[:, start : start + raw.shape[1]] = raw
@@ -166,8 +166,8 @@ class Ensemble:
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Prediction]:
         """Predictions for consecutive batches of rows, for results that must not be held all at once."""
-        for raw in self._raw_batches(inputs, batch_size):
-            yield self._recalibrated(self._mixture(raw))
+        for seen in self._seen_batches(inputs, batch_size):
+            yield self._recalibrated(self._mixture(self.members(seen)))
 
     def subset(self, members: int | Sequence[int]) -> Ensemble:
         """An ensemble of the first so many members, or of these; without the recalibration, which was for all of them."""
@@ -220,10 +220,6 @@ class Ensemble:
     def to(self, device: str | torch.device) -> Ensemble:
         """The same ensemble on another device."""
         return dataclasses.replace(self, members=self.members.to(torch.device(device)))
-
-    def _raw_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
-        for seen in self._seen_batches(inputs, batch_size):
-            yield self.members(seen)
 
     def _seen_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
         """Inputs as each member sees them, `[member, batch, *features]`, in batches of bounded size."""
