@@ -184,9 +184,8 @@ def _opened(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path} must have a format version from 1 to {FORMAT_VERSION}, got {version!r:.50}")
     if version > FORMAT_VERSION:
         raise ModelFileError(f"{path} has format version {version}, this library reads up to {FORMAT_VERSION}; update it")
-    if not isinstance(checksum, str) or len(checksum) != len(_BLANK):
-        raise damaged
-    if hashlib.sha256(content.replace(checksum.encode(), _BLANK.encode(), 1)).hexdigest() != checksum:
+    blank = content.replace(str(checksum).encode(), _BLANK.encode(), 1)
+    if len(str(checksum)) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != checksum:
         raise damaged
     return config
 

@@ -280,20 +280,17 @@ class Ensemble:
             raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
         recalibration = restore(config.get("recalibration"))
         if isinstance(recalibration, NotSaved):
-            raise ModelFileError(
-                f"the model has your own recalibration, {recalibration.description}, which no file can hold"
-            )
+            own = recalibration.description
+            raise ModelFileError(f"the model has your own recalibration, {own}, which no file can hold")
         seeds, features = _checked_sizes(config)
         _check_tensors(tensors, len(seeds), features)
         structure = None if config.get("parts") is None else InputParts.from_file(config["parts"], features)
         build = build if structure is None else with_parts(build, structure)
         parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
-        members = rebuild(
-            build, seeds, config["members"], parts["parameter."], parts["buffer."], torch.zeros(1).expand(2, *features),
-            trusted=network is not None,
-        )  # fmt: skip
+        stored, trusted, example = (parts["parameter."], parts["buffer."]), network is not None, torch.zeros(1)
+        members = rebuild(build, seeds, config["members"], *stored, example.expand(2, *features), trusted=trusted)
         built = repr(members.modules[0])
-        if network is not None and built != config["architecture"]:
+        if trusted and built != config["architecture"]:
             raise ModelFileError(f"the network is not the one that was trained, {config['architecture']}, but {built}")
         ensemble = cls(
             members=members.to(device),
@@ -308,7 +305,7 @@ class Ensemble:
             recalibration=recalibration,
             parts=structure,
         )
-        ensemble._check_prediction(trusted=network is not None)
+        ensemble._check_prediction(trusted)
         return ensemble
 
     def _check_prediction(self, trusted: bool) -> None:
@@ -368,9 +365,8 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
             fits = tensor.dim() == 1 + len(features) and all(size in (1, feature) for size, feature in sizes)
             require(fits, name, f"of rows of shape {list(features)}", list(tensor.shape))
         if group == "standardization" and name.endswith(("_scale", "_shift")):
-            require(
-                {f"{name[:-6]}_scale", f"{name[:-6]}_shift"} <= set(tensors), name, "a shift beside a scale", list(tensors)
-            )
+            both = {f"{name[:-6]}_scale", f"{name[:-6]}_shift"} <= set(tensors)
+            require(both, name, "a shift beside a scale", list(tensors))
             require(name.endswith("_shift") or bool((tensor > 0).all()), name, "more than 0", "less")
     history = tensors.get("history")
     require(history is None or (history.dim() == 3 and len(history) == 2), "history", "of shape [2, member, epoch]", history)
