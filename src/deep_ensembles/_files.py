@@ -12,10 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import safetensors.torch
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from deep_ensembles import __version__
@@ -36,7 +34,7 @@ _MOST_CONFIG_BYTES = 2**28
 # What Python, torch and NumPy raise for data of another kind than they expect.
 _MALFORMED = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError),
-    *(ValueError, SafetensorError),
+    *(ValueError, safetensors.SafetensorError),
 )
 
 
@@ -87,7 +85,7 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save_tensors(stored)
+    content = safetensors.torch.save(stored)
     with ExitStack() as held:
         beside, key = _folder_beside(target, held)
         write_atomically(beside / TENSORS, content)
@@ -123,7 +121,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         try:
             config = _opened(written, folder / CONFIG)
             return config, _tensors(folder, config["tensors"])
-        except (ModelFileError, SafetensorError):
+        except (ModelFileError, safetensors.SafetensorError):
             if _content(folder, CONFIG, _MOST_CONFIG_BYTES) == written:
                 raise
             # Another model was saved there meanwhile.
@@ -147,7 +145,7 @@ def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     content = _content(folder, file, expected["bytes"])
     if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
         raise ModelFileError(f"{folder / file} is damaged or was changed: its checksum is not the one in {CONFIG}")
-    tensors = load_tensors(content)
+    tensors = safetensors.torch.load(content)
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:
         raise ModelFileError(f"{folder / file} holds tensors of other names or shapes than {CONFIG} says")
     return tensors

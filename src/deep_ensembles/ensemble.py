@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._files import ModelFileError, write_model
@@ -31,6 +30,7 @@ _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
 _MOST_BATCH_ROWS = 16384
 # What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
 _MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
+_GROUPS = ("parameter", "buffer", "standardization")  # of the tensors of a model file
 _LONGEST_NETWORK = 2**16  # characters that say how a network is built
 
 
@@ -143,7 +143,7 @@ class Ensemble:
         if shift is not None and scale is not None:
             unit = [each.to(raw.device, _precise(raw.device)).unsqueeze(1) for each in (shift, scale)]
             distribution = rescaled(distribution, *(each.repeat_interleave(repeats, 0) for each in unit))
-        elif not isinstance(distribution, Categorical):
+        elif not isinstance(distribution, torch.distributions.Categorical):
             distribution = rebuilt(distribution, lambda parameter: parameter.to(_precise(raw.device)))
         return Mixture(distribution, None if self.weights is None else self.weights.repeat_interleave(repeats))
 
@@ -258,9 +258,9 @@ class Ensemble:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors, by name."""
-        named = {f"parameter.{name}": tensor for name, tensor in self.members.parameters.views.items()}
-        named |= {f"buffer.{name}": tensor for name, tensor in self.members.buffers.items()}
-        named |= {f"standardization.{name}": tensor for name, tensor in self.standardization.tensors().items()}
+        parts = (self.members.parameters.views, self.members.buffers, self.standardization.tensors())
+        groups = zip(_GROUPS, parts, strict=True)
+        named = {f"{group}.{name}": tensor for group, part in groups for name, tensor in part.items()}
         named |= {} if self.weights is None else {"weights": self.weights}
         return named | ({} if self.history is None else {"history": torch.from_numpy(self.history)})
 
@@ -286,16 +286,16 @@ class Ensemble:
         _check_tensors(tensors, len(seeds), features)
         structure = None if config.get("parts") is None else InputParts.from_file(config["parts"], features)
         build = build if structure is None else with_parts(build, structure)
-        parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
-        stored, trusted, example = (parts["parameter."], parts["buffer."]), network is not None, torch.zeros(1)
-        members = rebuild(build, seeds, config["members"], *stored, example.expand(2, *features), trusted=trusted)
+        parts = {group: _part(tensors, f"{group}.") for group in _GROUPS}
+        trusted, example = network is not None, torch.zeros(1).expand(2, *features)
+        members = rebuild(build, seeds, config["members"], parts["parameter"], parts["buffer"], example, trusted=trusted)
         built = repr(members.modules[0])
         if trusted and built != config["architecture"]:
             raise ModelFileError(f"the network is not the one that was trained, {config['architecture']}, but {built}")
         ensemble = cls(
             members=members.to(device),
             head=head,
-            standardization=Standardization(**parts["standardization."]),
+            standardization=Standardization(**parts["standardization"]),
             feature_shape=features,
             n_outputs=config["n_outputs"],
             network=config["network"],
@@ -353,7 +353,7 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
     """Stored tensors must belong to so many members and rows of that shape, and be finite but for the history."""
     for name, tensor in tensors.items():
         group, _, field = name.partition(".")
-        require(group in ("parameter", "buffer", "standardization") if field else name in ("weights", "history"),
+        require(group in _GROUPS if field else name in ("weights", "history"),
                 "tensor", "one that a model has", name)  # fmt: skip
         members = tensor.shape[1:2] if name == "history" else tensor.shape[:1]
         require(members == (n_members,), name, f"of {n_members} members", list(tensor.shape))

@@ -18,7 +18,6 @@ from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.scoring import ScoringRule, censored, log_score
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
 from deep_ensembles.training.inputs import check_finite, is_dataset
@@ -31,7 +30,7 @@ def fit_ensemble(
     targets: Any = None,
     *,
     head: HeadFunction | None = None,
-    scoring_rule: ScoringRule | None = None,
+    scoring_rule: scoring.ScoringRule | None = None,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
@@ -107,7 +106,7 @@ def cross_validate(
     *,
     cv: Any = 5,
     head: HeadFunction | None = None,
-    scoring_rule: ScoringRule | None = None,
+    scoring_rule: scoring.ScoringRule | None = None,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
@@ -234,19 +233,19 @@ def _task(
 
 
 def _algorithm(
-    rows: Rows, are_times: bool, head: HeadFunction | None, rule: ScoringRule | None, perturbation: Perturbation | None
+    rows: Rows, timed: bool, head: HeadFunction | None, rule: scoring.ScoringRule | None, perturbation: Perturbation | None
 ) -> Algorithm:
     """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise.
 
     Arguments:
-        are_times: whether targets were given as times that may be censored, for which the rule is made one.
+        timed: whether targets were given as times that may be censored, for which the rule is made one.
     """
     for name, value in (("head", head), ("scoring_rule", rule), ("perturbation", perturbation)):
         usable = value is None or (callable(value) and not isinstance(value, type))
         require(usable, name, "a function or an object or None", value)
     is_censored = getattr(rule, "is_censored", False)
-    if are_times and not is_censored:
-        is_censored, rule = True, censored(rule or log_score)
+    if timed and not is_censored:
+        is_censored, rule = True, scoring.censored(rule or scoring.log_score)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(min(64, len(rows))))[1]
     if head is None:
         head = Normal() if targets.is_floating_point() or is_censored else Categorical()

@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ def _fitted(picture: Any, size: int, library: Any) -> Any:
     return smooth.crop((left, top, left + size, top + size))
 
 
-def _pillow() -> ModuleType:
+def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:

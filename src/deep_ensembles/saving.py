@@ -50,13 +50,12 @@ def load(
 def _estimator(
     config: dict[str, Any], tensors: dict[str, torch.Tensor], network: Any, head: Any, device: torch.device
 ) -> Any:
-    from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor, user_network
+    from deep_ensembles import estimators
 
-    kind = DeepEnsembleRegressor if config["kind"] == "DeepEnsembleRegressor" else DeepEnsembleClassifier
     described, factory = config["ensemble"], network
     if network is not None:
-        n_features = config["fitted"]["n_features_in_"]
-        factory = user_network(network, n_features, described["n_outputs"])
+        factory = estimators.user_network(network, config["fitted"]["n_features_in_"], described["n_outputs"])
+    kind = getattr(estimators, config["kind"])
     model = kind.from_file(config, Ensemble.from_file(described, tensors, factory, head, device))
     given = {"network": network, "head": head}
     return model.set_params(**{name: value for name, value in given.items() if value is not None})

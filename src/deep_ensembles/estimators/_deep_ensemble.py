@@ -149,8 +149,9 @@ class DeepEnsemble(BaseEstimator):
         """
         checked = self._validated(X)
         targets = self._report_target(y)
-        about: dict[str, Any] = {"Model": type(self).__name__}
+        about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:
+            labels = None if labels is None else (0, 1)  # of each target
             n_targets = targets.shape[1]
             require(0 <= target < n_targets, "target", f"from 0 to {n_targets - 1}", target)
             about["Target"] = f"number {target} of {n_targets}, counted from 0"
@@ -165,7 +166,7 @@ class DeepEnsemble(BaseEstimator):
             beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=point),
             constant=self._constant(target) if has_constant else None,
             coverage=coverage,
-            labels=self._report_labels(),
+            labels=labels,
             columns=dict(zip(names, checked.T, strict=True)),
             unseen=None if low_high is None else unseen_values(names, checked, *low_high),
             about={**about, "Columns": len(names)},
@@ -175,10 +176,6 @@ class DeepEnsemble(BaseEstimator):
     def _report_target(self, y: Any) -> np.ndarray:
         """Targets of a report."""
         return self._target(y)
-
-    def _report_labels(self) -> Any:
-        """The names of the classes of a report; None for numbers."""
-        return None
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         """What one would predict without any inputs: the distribution of the training targets."""

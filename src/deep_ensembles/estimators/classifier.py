@@ -156,9 +156,6 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         shares = np.array([1 - shares[target], shares[target]]) if self._is_multilabel else shares
         return torch.distributions.Categorical(probs=torch.from_numpy(shares))
 
-    def _report_labels(self) -> Any:
-        return (0, 1) if self._is_multilabel else self.classes_
-
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         values, dtype = fitted["classes_"]["values"], np.dtype(fitted["classes_"]["dtype"])
         require(dtype.kind in "biufUO" and dtype.itemsize <= _LONGEST_LABEL, "classes_", "numbers or text", dtype)

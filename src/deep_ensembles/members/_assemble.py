@@ -7,7 +7,6 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
@@ -192,7 +191,7 @@ def _is_rounding(modules: list[nn.Module], example: Tensor) -> bool:
 
 def _convolution_weights(module: nn.Module) -> list[int]:
     """How many weights each convolution of a network has."""
-    return [part.weight.numel() for part in module.modules() if isinstance(part, _ConvNd)]
+    return [part.weight.numel() for part in module.modules() if isinstance(part, nn.modules.conv._ConvNd)]
 
 
 def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from typing_extensions import Self
 
@@ -222,7 +221,7 @@ class AutogradMembers(Members):
 def copy_module(module: nn.Module) -> nn.Module:
     """A network that shares nothing with this one; weights that are tied inside of it stay tied."""
     held = [value for part in module.modules() for value in tree_leaves(vars(part)) if isinstance(value, Tensor)]
-    held = [tensor for tensor in held if not isinstance(tensor, nn.Parameter) and not is_lazy(tensor)]
+    held = [tensor for tensor in held if not isinstance(tensor, nn.Parameter) and not nn.parameter.is_lazy(tensor)]
     # `deepcopy` would take the whole of what a view shows a part of, and refuses tensors with a graph.
     loose = [tensor for tensor in held if not (tensor.is_leaf and tensor.requires_grad)]
     memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in loose}

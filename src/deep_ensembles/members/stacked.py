@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from deep_ensembles._random import MemberNoise, torch_generators
@@ -50,10 +49,10 @@ class Stacked(AutogradMembers):
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
             state = parameters | buffers
             state |= {alias: state[name] for alias, name in self._aliases.items()}
-            return functional_call(template, state, (x,), tie_weights=False)
+            return torch.func.functional_call(template, state, (x,), tie_weights=False)
 
         with _operations_with_a_batching_rule():
-            return vmap(one, randomness=randomness)(self._stacks, self._buffers, inputs)
+            return torch.func.vmap(one, randomness=randomness)(self._stacks, self._buffers, inputs)
 
 
 def _aliases(module: nn.Module) -> dict[str, str]:

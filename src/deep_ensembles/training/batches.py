@@ -5,7 +5,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -14,8 +13,8 @@ from torch.utils.data import DataLoader
 
 from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed
 
-Draws: TypeAlias = Sequence[tuple[int, int] | None]
-Steps: TypeAlias = list[list[int]]  # their sizes, block by block
+Draws = Sequence[tuple[int, int] | None]
+Steps = list[list[int]]  # their sizes, block by block
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20

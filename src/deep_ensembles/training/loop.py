@@ -85,8 +85,7 @@ class _Session:
     def __init__(
         self, prepared: Prepared, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, writer: CheckpointWriter | None
     ) -> None:
-        self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
-        self.writer = writer
+        self.prepared, self.runs, self.algorithm, self.recipe, self.writer = prepared, list(runs), algorithm, recipe, writer
         self.interrupted: Callable[[], bool] = lambda: False
         self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
@@ -171,8 +170,7 @@ class _Session:
         window = self.stack.window(segment.start, segment.stop)
         groups = [self._update_group(r) for r in runs]
         update = self.stack.updater(segment.start, groups, recipe.optimizer, self._rate_factor, recipe.clip_norm)
-        scale = self._perturbation_scale(runs)
-        seeds = self._noise_seeds(runs, window)
+        scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
         blocks = self.prepared.loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
         for block, unlabelled in zip(blocks, self._unlabelled(segment, first_row, parts[skip:]), strict=True):
@@ -329,8 +327,7 @@ class _Session:
 
     def _tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, as the tensors themselves."""
-        tensors = {"loss": self.loss} | self.state.tensors()
-        return tensors | self.stack.tensors() if self.active else tensors
+        return {"loss": self.loss} | self.state.tensors() | (self.stack.tensors() if self.active else {})
 
     def _write(self) -> None:
         assert self.writer is not None
@@ -342,8 +339,7 @@ class _Session:
         if saved is None:
             return
         tensors, facts = saved
-        active: list[int] = facts["active"]
-        if active != self.active:
+        if (active := facts["active"]) != self.active:
             self._activate(active, self.stack.select(active) if active else self.stack)
         self.position = facts["position"]
         for name, tensor in self._tensors().items():

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Prepared:
     """Everything that a training needs besides its state.
 

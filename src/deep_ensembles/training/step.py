@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 from torch.distributions import Distribution
 
 from deep_ensembles._random import Generators, torch_generators
@@ -167,13 +166,13 @@ class _Differentiable(torch.autograd.Function):
     """A forward pass whose gradient is the members' own backward pass."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, inputs: Tensor, network: _Network) -> Tensor:
-        ctx.inputs, ctx.network = inputs.detach(), network  # type: ignore[attr-defined]
-        return network.forward(ctx.inputs)  # type: ignore[attr-defined]
+    def forward(ctx: Any, inputs: Tensor, network: _Network) -> Tensor:
+        ctx.inputs, ctx.network = inputs.detach(), network
+        return network.forward(ctx.inputs)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, raw_gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.network.backward(ctx.inputs, raw_gradient), None  # type: ignore[attr-defined]
+    def backward(ctx: Any, raw_gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.network.backward(ctx.inputs, raw_gradient), None
 
 
 class _Loss:
