@@ -32,10 +32,8 @@ _TENSOR_FILE = re.compile(r"model(-(?P<key>[0-9a-f]{32}))?\.safetensors")
 _PARTLY_WRITTEN = re.compile(r"\.?(config\.json|model\.safetensors)(\.[0-9a-f]{32}\.tmp)?")
 _MOST_CONFIG_BYTES = 2**28
 # What Python, torch and NumPy raise for data of another kind than they expect.
-_MALFORMED = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError),
-    *(ValueError, safetensors.SafetensorError),
-)
+_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
+              ValueError, safetensors.SafetensorError)  # fmt: skip
 
 
 @contextmanager

@@ -165,10 +165,8 @@ class _Task:
         example, _, _ = rows.read(np.arange(len(rows))[:2])
         build, rows.parts, flag = choose_inputs(self.build, example, rows.parts, flag, runs[0].seed)
         trained = train(build, rows, runs, self.algorithm, replace(self.recipe, standardize_inputs=flag))
-        return [
-            self._ensemble(trained, range(start, start + n_members), runs, example[:1])
-            for start in range(0, len(runs), n_members)
-        ]
+        starts = range(0, len(runs), n_members)
+        return [self._ensemble(trained, range(start, start + n_members), runs, example[:1]) for start in starts]
 
     def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
@@ -187,22 +185,18 @@ class _Task:
             history=trained.history[:, list(members)],
             parts=self.rows.parts,
             out_of_fold_members=unseen,
-            out_of_fold_raw=None if unseen is None else self._held_out_raw(trained, members, runs, unseen),
+            out_of_fold_raw=None if unseen is None else self._held_out(trained, members, runs, unseen),
         )
 
     def _unseen(self, trained_on: Sequence[np.ndarray]) -> np.ndarray | None:
         """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
         if self.recipe.folds is None:
             return None
-        unseen = np.ones((len(trained_on), len(self.rows)), dtype=bool)
-        for member, rows in enumerate(trained_on):
-            unseen[member, rows] = False
+        unseen = np.stack([np.isin(np.arange(len(self.rows)), rows, invert=True) for rows in trained_on])
         least = int(unseen.sum(0).min())
         return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
 
-    def _held_out_raw(
-        self, trained: Trained, members: Sequence[int], runs: Sequence[Run], unseen: np.ndarray
-    ) -> Tensor | None:
+    def _held_out(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], unseen: np.ndarray) -> Tensor | None:
         """`[k, row, raw]`: what those members said of the rows that they were stopped on, where each half of these was
         predicted at the epoch that was best for the other; None where members were not stopped, NaN for unused rows."""
         if any(m not in trained.held_out for m in members):

@@ -13,9 +13,7 @@ from deep_ensembles._checks import require
 from deep_ensembles._splits import Bootstrap, ComplementaryFolds, Subsample
 from deep_ensembles.training import Adam, AdamW, Constant, Cosine, RobustScaling
 
-_DTYPES = {
-    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-}
+_DTYPES = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
 _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
 # Nothing that writes or reads a file: whoever loads a model must not act on a path that someone else wrote into it.
 _OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, RobustScaling, Subsample, recalibration.choose)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 from typing_extensions import Self
 
@@ -37,10 +37,8 @@ NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 FLOATS = (np.float64, np.float32)
 NUMBERS = ("numbers", "counts", "vectors")  # kinds of heads that a regression may have
 # What fitting finds besides the ensemble, in the order of a model file.
-_FITTED = (
-    *("n_features_in_", "n_outputs_", "constant_", "classes_", "class_prior_"),
-    *("feature_names_in_", "chosen_", "feature_range_"),
-)
+_FITTED = ("n_features_in_", "n_outputs_", "constant_", "classes_", "class_prior_", "feature_names_in_", "chosen_",
+           "feature_range_")  # fmt: skip
 
 
 class DeepEnsemble(BaseEstimator):
@@ -135,8 +133,8 @@ class DeepEnsemble(BaseEstimator):
         self.ensemble_ = self.ensemble_.recalibrated(checked, self._target(y), fit)
         return self
 
-    def _target(self, y: Any) -> np.ndarray:
-        """Targets as the ensemble was trained on them: numbers, or class numbers."""
+    def _target(self, y: Any, may_be_censored: bool = False) -> np.ndarray:
+        """Targets as the ensemble was trained on them: numbers, class numbers, or where that is possible censored times."""
         raise NotImplementedError
 
     def report(self, X: Any, y: Any, *, coverage: float = 0.9, target: int = 0) -> Report:
@@ -148,7 +146,7 @@ class DeepEnsemble(BaseEstimator):
             target: which one, where there are several.
         """
         checked = self._validated(X)
-        targets = self._report_target(y)
+        targets = self._target(y, may_be_censored=True)
         about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:
             labels = None if labels is None else (0, 1)  # of each target
@@ -172,10 +170,6 @@ class DeepEnsemble(BaseEstimator):
             about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
-
-    def _report_target(self, y: Any) -> np.ndarray:
-        """Targets of a report."""
-        return self._target(y)
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         """What one would predict without any inputs: the distribution of the training targets."""
@@ -244,13 +238,15 @@ def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Fact
     return cast(Factory, network)
 
 
-def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:
-    """The number of each row's group."""
-    if groups is None:
-        return None
-    checked = column_or_1d(groups)
-    check_consistent_length(X, checked)
-    return np.unique(checked, return_inverse=True)[1]
+def weights_and_groups(X: np.ndarray, sample_weight: Any, groups: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The weight of each row and the number of its group, where they are given."""
+    if sample_weight is not None:
+        sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+    if groups is not None:
+        groups = column_or_1d(groups)
+        check_consistent_length(X, groups)
+        groups = np.unique(groups, return_inverse=True)[1]
+    return sample_weight, groups
 
 
 def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:

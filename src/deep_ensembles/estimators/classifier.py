@@ -10,13 +10,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags, check_array
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError
 from deep_ensembles._tensors import is_structured
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, checked_groups, concatenated
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated, weights_and_groups
 from deep_ensembles.heads import Bernoulli, Categorical, Ordinal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recipes import Auto, Task
@@ -75,8 +75,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         if is_structured(y):
             raise ValueError("`y` must be labels, got a structured array; for censored times use `DeepEnsembleRegressor`")
         X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        sample_weight, groups = weights_and_groups(X, sample_weight, groups)
         if type_of_target(y) == "multilabel-indicator":
             codes = np.asarray(y.todense() if hasattr(y, "todense") else y)
             self.classes_ = np.arange(codes.shape[1])
@@ -90,7 +89,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             sample_weight = weight if sample_weight is None else weight * sample_weight
         default = Bernoulli() if codes.ndim == 2 else Categorical()
         codes, n = codes.astype(np.int64 if codes.ndim == 1 else np.float64), len(self.classes_)
-        self._fit_members(Task(X, codes, n, n, default, sample_weight, checked_groups(groups, X)))
+        self._fit_members(Task(X, codes, n, n, default, sample_weight, groups))
         return self
 
     def _fit_classes(self, y: Any) -> np.ndarray:
@@ -130,7 +129,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             return (probabilities > 0.5).astype(np.int64)
         return self.classes_[probabilities.argmax(axis=1)]
 
-    def _target(self, y: Any) -> np.ndarray:
+    def _target(self, y: Any, may_be_censored: bool = False) -> np.ndarray:
         if self._is_multilabel:
             codes: np.ndarray = check_array(y, input_name="y").astype(np.int64)
             fits = codes.shape[1] == len(self.classes_) and np.isin(codes, (0, 1)).all()

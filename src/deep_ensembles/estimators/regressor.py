@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, check_array, check_consistent_length
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import is_structured, times_and_events
-from deep_ensembles.estimators._deep_ensemble import FLOATS, NUMBERS, DeepEnsemble, checked_groups, concatenated
+from deep_ensembles.estimators._deep_ensemble import FLOATS, NUMBERS, DeepEnsemble, concatenated, weights_and_groups
 from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
 from deep_ensembles.recalibration import Prediction
@@ -91,10 +91,9 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         else:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
             y = np.ascontiguousarray(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, dtype=np.float64)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        sample_weight, groups = weights_and_groups(X, sample_weight, groups)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
-        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, checked_groups(groups, X)))
+        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, groups))
         self.constant_ = fitted_constant(self.ensemble_, y, sample_weight)
         return self
 
@@ -131,30 +130,24 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         require(levels.size > 0, "quantiles", "at least one number", quantiles)
         for level in levels:
             check_number("quantiles", float(level), low=0, high=1)
-        return concatenated(
-            torch.stack([batch.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels.tolist()], dim=1)
-            for batch in self._batches(X)
-        )
+        points = torch.tensor(levels)
+        return concatenated(torch.stack([batch.icdf(point) for point in points], dim=1) for batch in self._batches(X))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """The central interval that holds `coverage` of the mass: lower and upper end, (n, 2); or (n, 2, targets)."""
         check_number("coverage", coverage, low=0, high=1)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
-    def _target(self, y: Any) -> np.ndarray:
-        require(not is_structured(y), "y", "times that are all known", "censored ones",
-                "use `score` or `report`")  # fmt: skip
+    def _target(self, y: Any, may_be_censored: bool = False) -> np.ndarray:
+        if is_structured(y):
+            require(may_be_censored, "y", "times that are all known", "censored ones", "use `score` or `report`")
+            require(self.n_outputs_ == 1, "y", f"{self.n_outputs_} targets per row", "censored times, which are one")
+            times_and_events("y", y)
+            return np.asarray(y)
         targets: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         columns = targets.reshape(len(targets), -1)
         require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
         return columns[:, 0] if self.n_outputs_ == 1 else columns
-
-    def _report_target(self, y: Any) -> np.ndarray:
-        if not is_structured(y):
-            return self._target(y)
-        require(self.n_outputs_ == 1, "y", f"{self.n_outputs_} targets per row", "censored times, which are one")
-        times_and_events("y", y)
-        return np.asarray(y)
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         return constant_prediction(self.ensemble_, getattr(self, "constant_", None), target)

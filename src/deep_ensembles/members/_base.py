@@ -101,13 +101,9 @@ class Members(ABC):
         self._use(self.parameters.views, self.gradients.views, self.buffers)
         return self.gradients
 
-    def gradient_views(self) -> list[Tensor]:
-        """The tensors that `backward` writes into."""
-        return list(self._gradients.values())
-
-    def buffer_views(self) -> list[Tensor]:
-        """The tensors that a training pass may change: running statistics, beside what never changes."""
-        return list(self._buffers.values())
+    def changing_views(self) -> list[Tensor]:
+        """The tensors that a training pass may change: gradients, and running statistics among the buffers."""
+        return [*self._gradients.values(), *self._buffers.values()]
 
     def window(self, start: int, stop: int) -> Members:
         """Members start … stop-1 as views: training the window trains these members."""
@@ -296,10 +292,6 @@ class FlatStack:
         self.flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
         blocks = self.flat.split([tensor.numel() for tensor in tensors.values()])
         self.views = {name: block.view(tensors[name].shape) for name, block in zip(tensors, blocks, strict=True)}
-
-    def copy(self) -> FlatStack:
-        """The same numbers in a buffer of their own."""
-        return FlatStack(self.views)
 
     def zeros_like(self) -> FlatStack:
         """A stack of the same layout, filled with zeros."""

@@ -5,6 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,10 +63,8 @@ class BatchLoader(ABC):
 
 def batch_loader(rows: Rows, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> BatchLoader:
     """The loader for this kind of rows."""
-    if isinstance(rows, InMemory):
-        return _MemoryLoader(rows, statistics, groups, like)
-    assert isinstance(rows, Streamed)
-    return _StreamLoader(rows, statistics, groups, like)
+    kind: Any = _MemoryLoader if isinstance(rows, InMemory) else _StreamLoader
+    return kind(rows, statistics, groups, like)
 
 
 class _MemoryLoader(BatchLoader):

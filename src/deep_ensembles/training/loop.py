@@ -298,8 +298,7 @@ class _Session:
                 raise TrainingDiverged(
                     f"member {r} diverged in epoch {int(state.epoch[r]) + 1} (its loss or weights are not finite), and "
                     f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
-                    "lower `learning_rate`, set `clip_norm`, or check the data for extreme values"
-                )
+                    "lower `learning_rate`, set `clip_norm`, or check the data for extreme values")  # fmt: skip
         self.stack.restore(state.best_parameters.views, state.best_buffers, [(self.active[i], i) for i in diverged])
 
     def _drop_finished(self) -> None:

@@ -58,13 +58,9 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
         distinct = Standardization.stack([known.standardization for known in statistics])
     _, targets, _ = rows.read(runs[0].rows[:4])
     _check_loss(raw, distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device), algorithm.criterion)
-    like, unlabelled = members.parameters.flat, algorithm.unlabelled
-    return Prepared(
-        members=members,
-        loader=batch_loader(rows, statistics, groups, like),
-        standardization=distinct.select(groups),
-        unlabelled=None if unlabelled is None else batch_loader(unlabelled, statistics, groups, like),
-    )
+    of_runs = (statistics, groups, members.parameters.flat)
+    unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
+    return Prepared(members, batch_loader(rows, *of_runs), distinct.select(groups), unlabelled)
 
 
 def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:

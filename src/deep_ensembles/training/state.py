@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deep_ensembles.members import Members, copy_runs
+from deep_ensembles.members import FlatStack, Members, copy_runs
 
 
 class TrainingState:
@@ -30,7 +30,7 @@ class TrainingState:
         self.restarts, self.epochs_since_best = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
         self.best_score = np.full(n, np.inf)
         self.history = np.full((2, n, max_epochs), np.nan)
-        self.best_parameters = members.parameters.copy()
+        self.best_parameters = FlatStack(members.parameters.views)
         self.best_buffers = {name: tensor.clone() for name, tensor in members.buffers.items()}
 
     def end_epoch(

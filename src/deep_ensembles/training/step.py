@@ -64,12 +64,8 @@ class Algorithm:
         """
         units = members.training_units()
         if len(units) > 1:
-            batches = [
-                (*(_of_member(m, part) for part in (inputs, targets, coefficient, scale)),
-                 [_of_member(m, purpose) for purpose in seeds], _of_member(m, unlabelled))
-                for m in range(len(units))
-            ]  # fmt: skip
-            return torch.cat([self.gradient(unit, *batch) for unit, batch in zip(units, batches, strict=True)])
+            parts = (inputs, targets, coefficient, scale, seeds, unlabelled)
+            return torch.cat([self.gradient(unit, *(_of_member(m, part) for part in parts)) for m, unit in enumerate(units)])
         loss = _Loss(self.criterion, _Network(members, seeds[0]), targets, coefficient)
         perturb = self.perturbation
         reused = perturb is not None and self.needs_target and getattr(perturb, "uses_gradient", True)
@@ -119,8 +115,10 @@ class Algorithm:
 
 
 def _of_member(m: int, part: Any) -> Any:
-    """What belongs to one member, of what has a first axis of members; other things belong to all."""
-    return part if part is None or isinstance(part, float) else part[m : m + 1]
+    """What belongs to one member, of tensors `[member, …]` and lists of seeds; other things belong to all."""
+    if isinstance(part, Tensor):
+        return part[m : m + 1]
+    return [purpose[m : m + 1] for purpose in part] if isinstance(part, Sequence) else part
 
 
 class _Network:
@@ -141,8 +139,7 @@ class _Network:
     def forward(self, inputs: Tensor) -> Tensor:
         """A pass that `backward` may follow."""
         if not self._saved:
-            views = (*self.members.gradient_views(), *self.members.buffer_views())
-            self._saved = [(tensor, tensor.clone()) for tensor in views]
+            self._saved = [(tensor, tensor.clone()) for tensor in self.members.changing_views()]
         self._last = inputs
         return self.members.forward(inputs, self.seeds, input_gradient=True)
 
