@@ -93,7 +93,12 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
         if not first:
             file = f"model-{key}.safetensors"
             write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
-            _replace(beside, target, file)
+            try:  # the old model is whole until the configuration is replaced
+                os.replace(beside / TENSORS, target / file)
+                os.replace(beside / CONFIG, target / CONFIG)
+            except OSError:
+                (target / file).unlink(missing_ok=True)
+                raise
         for leftover in leftovers:
             _remove(leftover)
 
@@ -208,16 +213,6 @@ def _renamed(beside: Path, target: Path) -> bool:
             raise
         return False
     return True
-
-
-def _replace(beside: Path, target: Path, file: str) -> None:
-    """Put the new model in the place of the old one, which is whole until the configuration is replaced."""
-    try:
-        os.replace(beside / TENSORS, target / file)
-        os.replace(beside / CONFIG, target / CONFIG)
-    except OSError:
-        (target / file).unlink(missing_ok=True)
-        raise
 
 
 # Savers that are at work hold a lock on their folder; where one was killed, the system has let the lock go.

@@ -230,8 +230,7 @@ class Ensemble:
         shared = self.standardization.shared
         for batch in input_batches(inputs, size, self.parts):
             if tuple(batch.shape[1:]) != self.feature_shape:
-                expected = ["n", *self.feature_shape]
-                raise ValueError(f"`inputs` must have shape {expected}, got {list(batch.shape)}")
+                raise ValueError(f"`inputs` must have shape {['n', *self.feature_shape]}, got {list(batch.shape)}")
             dtype = self.members.parameters.flat.dtype
             seen = self.standardization.inputs(batch[None], dtype, slice(0, 1) if shared else slice(None))
             yield seen.to(self.members.device).expand(self.n_members, *seen.shape[1:])
@@ -274,7 +273,9 @@ class Ensemble:
         build = build[0] if isinstance(build, list) and build else build
         if not callable(build) or isinstance(build, NotSaved):
             raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
-        _check_same_head(config["head"], head)
+        named, trained = (re.sub(" at 0x[0-9a-f]+", "", str(what)) for what in (describe(head), config["head"]))
+        if head is not None and named != trained:
+            raise ModelFileError(f"the head is not the one that was trained, {trained[:100]}, but {named[:100]}")
         head = restore(config["head"]) if head is None else head
         if isinstance(head, NotSaved):
             raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
@@ -289,8 +290,7 @@ class Ensemble:
         parts = {group: _part(tensors, f"{group}.") for group in _GROUPS}
         trusted, example = network is not None, torch.zeros(1).expand(2, *features)
         members = rebuild(build, seeds, config["members"], parts["parameter"], parts["buffer"], example, trusted=trusted)
-        built = repr(members.modules[0])
-        if trusted and built != config["architecture"]:
+        if trusted and (built := repr(members.modules[0])) != config["architecture"]:
             raise ModelFileError(f"the network is not the one that was trained, {config['architecture']}, but {built}")
         ensemble = cls(
             members=members.to(device),
@@ -327,13 +327,6 @@ class Ensemble:
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _check_same_head(stored: Any, given: Any) -> None:
-    """A head that is given must be the one that was trained, so far as its description tells."""
-    named, trained = [re.sub(" at 0x[0-9a-f]+", "", str(what)) for what in (describe(given), stored)]
-    if given is not None and named != trained:
-        raise ModelFileError(f"the head is not the one that was trained, {trained[:100]}, but {named[:100]}")
 
 
 def _checked_sizes(config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:

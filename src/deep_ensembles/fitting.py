@@ -12,7 +12,7 @@ from deep_ensembles import scoring
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import cross_validation_splits
-from deep_ensembles._tensors import as_tensor, checked_events, is_structured, times_and_events
+from deep_ensembles._tensors import as_tensor, check_finite, checked_events, is_dataset, is_structured, times_and_events
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
@@ -20,7 +20,6 @@ from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
-from deep_ensembles.training.inputs import check_finite, is_dataset
 from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 
@@ -213,8 +212,7 @@ def _task(
 ) -> _Task:
     """What a user asks for, checked."""
     known = Recipe.__dataclass_fields__
-    unknown = [name for name in settings if name not in known]
-    if unknown:
+    if unknown := [name for name in settings if name not in known]:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")
     recipe = Recipe(**settings)
     if is_dataset(inputs):

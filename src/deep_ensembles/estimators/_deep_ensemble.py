@@ -42,7 +42,11 @@ _FITTED = ("n_features_in_", "n_outputs_", "constant_", "classes_", "class_prior
 
 
 class DeepEnsemble(BaseEstimator):
-    """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
+    """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file.
+
+    Each of them knows its targets: `_target` gives them as the ensemble was trained on them, `_constant` what one would
+    predict without any inputs, and `_restore_fitted` takes over what a model file holds of them, if it fits the ensemble.
+    """
 
     def __init__(
         self,
@@ -85,8 +89,7 @@ class DeepEnsemble(BaseEstimator):
 
     def _fit_members(self, task: Task) -> None:
         """Train with the settings that are given, and for the others with those that the recipe chooses."""
-        given = self.get_params(deep=False)
-        explicit = {name: value for name, value in given.items() if not is_auto(value) or name == "device"}
+        explicit = {name: value for name, value in self.get_params(False).items() if not is_auto(value) or name == "device"}
         default: Any = task.default_head
         head = default if explicit.get("head") is None else explicit["head"]
         usable = callable(head) and not isinstance(head, type)
@@ -133,10 +136,6 @@ class DeepEnsemble(BaseEstimator):
         self.ensemble_ = self.ensemble_.recalibrated(checked, self._target(y), fit)
         return self
 
-    def _target(self, y: Any, may_be_censored: bool = False) -> np.ndarray:
-        """Targets as the ensemble was trained on them: numbers, class numbers, or where that is possible censored times."""
-        raise NotImplementedError
-
     def report(self, X: Any, y: Any, *, coverage: float = 0.9, target: int = 0) -> Report:
         """How good predictions for the rows `X` are, given what happened: a notebook shows it, `save` writes a page.
 
@@ -170,10 +169,6 @@ class DeepEnsemble(BaseEstimator):
             about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
-
-    def _constant(self, target: int) -> torch.distributions.Distribution | None:
-        """What one would predict without any inputs: the distribution of the training targets."""
-        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads.
@@ -210,13 +205,8 @@ class DeepEnsemble(BaseEstimator):
 
     def _fitted_config(self) -> dict[str, Any]:
         """What fitting has found besides the ensemble, as plain data."""
-        found = {name: getattr(self, name, None) for name in _FITTED}
-        plain = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
-        return {name: value for name, value in plain.items() if value is not None}
-
-    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
-        """Take over what was found of the targets, if it fits the ensemble."""
-        raise NotImplementedError
+        found = {name: getattr(self, name) for name in _FITTED if getattr(self, name, None) is not None}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
     def _check_head(self, n_targets: Any, kinds: Sequence[str]) -> None:
         """A head must be for what the estimator predicts, and for so many."""
@@ -251,9 +241,7 @@ def weights_and_groups(X: np.ndarray, sample_weight: Any, groups: Any) -> tuple[
 
 def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:
     """Keep the arguments of a constructor, its `locals()`, as attributes of the same names."""
-    for name, value in arguments.items():
-        if name != "self":
-            setattr(estimator, name, value)
+    vars(estimator).update((name, value) for name, value in arguments.items() if name != "self")
 
 
 def concatenated(parts: Iterator[torch.Tensor]) -> np.ndarray:

@@ -81,9 +81,8 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             self.classes_ = np.arange(codes.shape[1])
         else:
             codes = self._fit_classes(y)
-        share = np.ones(len(codes)) if sample_weight is None else sample_weight
         shares = codes if codes.ndim == 2 else np.arange(len(self.classes_)) == codes[:, None]
-        self.class_prior_ = np.average(shares, axis=0, weights=share)
+        self.class_prior_ = np.average(shares, axis=0, weights=sample_weight)
         if self.class_weight is not None:
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight

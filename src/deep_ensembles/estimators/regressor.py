@@ -64,9 +64,6 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         ((442,), (442,), (442, 2))
     """
 
-    n_outputs_: int
-    constant_: list[float] | None
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True

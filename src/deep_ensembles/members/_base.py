@@ -315,10 +315,11 @@ class FlatStack:
         return torch.stack(squares).sum(0).sqrt()
 
 
-def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]) -> None:
-    """Copy runs of every tensor: pairs of (run in `source`, run in `target`)."""
-    if not pairs:
-        return
+def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]] | None) -> None:
+    """Copy runs of every tensor: pairs of (run in `source`, run in `target`), or None for all."""
     for name, tensor in source.items():
-        index = torch.as_tensor(pairs, device=tensor.device)
-        target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))
+        if pairs is None:
+            target[name].copy_(tensor)
+        elif pairs:
+            index = torch.as_tensor(pairs, device=tensor.device)
+            target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))

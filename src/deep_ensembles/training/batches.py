@@ -142,9 +142,8 @@ class _StreamLoader(BatchLoader):
             [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
         ]
         groups = self.groups[list(runs)].tolist()
-        for step, batch in zip(steps, self.data_loader, strict=True):
+        for shape, batch in zip((step.shape for step in steps), self.data_loader, strict=True):
             inputs, targets, weights = self.rows.unpack_batch(batch)
-            shape = step.shape
             inputs, targets = inputs.to(self.device), targets.to(self.device)
             inputs = self.standardization.inputs(inputs.view(*shape, *inputs.shape[1:]), self.dtype, groups)
             targets = self.standardization.targets(targets.view(*shape, *targets.shape[1:]), self.dtype, groups)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles._terminal import progress
-from deep_ensembles.members import Factory, Members
+from deep_ensembles.members import Factory, Members, copy_runs
 from deep_ensembles.training.batches import Block, Segment, segments, split_segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Standardization
@@ -181,7 +181,7 @@ class _Session:
                 step += 1
             self._record(block, torch.cat(raws, dim=1), segment)
             if self.writer is not None and (self.writer.due(None) or self.interrupted()):
-                self._write()
+                self._write(self.writer)
                 if self.interrupted():
                     raise KeyboardInterrupt
 
@@ -247,7 +247,7 @@ class _Session:
         self.loss.zero_()
         self._drop_finished()
         if self.writer is not None and (not self.active or self.writer.due(int(self.state.epoch.max()))):
-            self._write()
+            self._write(self.writer)
 
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
@@ -317,9 +317,8 @@ class _Session:
     def result(self) -> Trained:
         """Every run with its best weights."""
         members = self.prepared.members
-        members.parameters.flat.copy_(self.state.best_parameters.flat)
-        for name, tensor in self.state.best_buffers.items():
-            members.buffers[name].copy_(tensor)
+        copy_runs(self.state.best_parameters.views, members.parameters.views, None)
+        copy_runs(self.state.best_buffers, members.buffers, None)
         return Trained(members, self.prepared.standardization, self.state.history, self.state.held_out)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
@@ -328,9 +327,8 @@ class _Session:
         """What a checkpoint holds, as the tensors themselves."""
         return {"loss": self.loss} | self.state.tensors() | (self.stack.tensors() if self.active else {})
 
-    def _write(self) -> None:
-        assert self.writer is not None
-        self.writer.write(self._tensors(), {"active": self.active, "position": self.position})
+    def _write(self, writer: CheckpointWriter) -> None:
+        writer.write(self._tensors(), {"active": self.active, "position": self.position})
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one to go on from."""

@@ -1,4 +1,4 @@
-"""Inputs that are a dict or tuple of tensors: packed as one flat tensor for all that trains and predicts, and unpacked."""
+"""Inputs that are a dict or tuple of tensors, or items of a dataset: one flat tensor for all that trains and predicts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from torch.utils.data import BatchSampler, default_collate
 
 from deep_ensembles._checks import require
 from deep_ensembles._random import Purpose, seeded, torch_seed
+from deep_ensembles._tensors import check_finite, check_kind, input_tensor, is_dataset, listed
 from deep_ensembles.members import Factory, copy_module, new_modules
-from deep_ensembles.training.inputs import check_finite, check_kind, input_tensor, is_dataset, is_parts, listed, split_item
 
 _WHOLE = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
 _EXACT = 2**24  # whole numbers up to here are exact in float32
+_TARGET_KEYS, _WEIGHT_KEY = ("target", "targets", "label", "labels", "y"), "weight"
 _MOST_TRIED = 8  # whole-number parts of which every choice is tried
 
 
@@ -177,6 +178,13 @@ def _check_whole(name: str, tensor: Tensor, dtype: str) -> None:
     require(low <= least and greatest <= high, name, f"{dtype} from {low} to {high}", [least, greatest])
 
 
+def is_parts(inputs: Any) -> bool:
+    """Whether these are inputs of several tensors: a dict, or a tuple of tensors or arrays (not of rows of numbers)."""
+    if isinstance(inputs, Mapping):
+        return True
+    return isinstance(inputs, tuple) and len(inputs) > 0 and all(getattr(part, "shape", ()) for part in inputs)
+
+
 def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
     """Finite inputs to train on as one tensor `[row, feature, …]`, and what its numbers are if there are several tensors."""
     if is_parts(inputs):
@@ -205,6 +213,31 @@ def input_batches(inputs: Any, size: int, parts: InputParts | None) -> Iterator[
     for start in range(0, max(1, len(next(iter(tensors.values())))), size):
         rows = [tensor[start : start + size] for tensor in tensors.values()]
         yield rows[0] if parts is None else parts.join(rows)
+
+
+def split_item(item: Any, names: Sequence[str] = (), *, labelled: bool = True) -> tuple[Any, Any, Any]:
+    """Input, target and weight of a dataset's item, or of a batch of collated items.
+
+    Arguments:
+        item: `(input, target)`, `(input, target, weight)`, or a dict with a target, maybe a weight, and the input: the value
+            that is left, or the dict of all that are left.
+        names: keys of the input, where they are known.
+        labelled: whether there must be a target; without, an item may be the input alone.
+    """
+    if isinstance(item, Mapping):
+        present = [name for name in _TARGET_KEYS if name in item and name not in names]
+        if len(present) > 1 or (labelled and not present):
+            raise TypeError("items of the dataset must have one target, under the key `target`, `label` or `y`, got the "
+                            f"keys {listed(item)}; or return (input, target)")  # fmt: skip
+        others = {*present, _WEIGHT_KEY} - {*names}
+        rest = {name: value for name, value in item.items() if name not in others}
+        values = next(iter(rest.values())) if len(rest) == 1 and not names else rest
+        return values, item[present[0]] if present else None, item[_WEIGHT_KEY] if _WEIGHT_KEY in {*item} & others else None
+    if labelled and not (isinstance(item, (tuple, list)) and len(item) in (2, 3)):
+        raise TypeError("items of the dataset must be (input, target) or (input, target, weight), or a dict with the key "
+                        f"`target`, got {type(item).__name__}")  # fmt: skip
+    values, target, weight = (*item, None, None)[:3] if isinstance(item, (tuple, list)) else (item, None, None)
+    return values, target, weight
 
 
 def _item_input(item: Any, parts: InputParts | None) -> Any:

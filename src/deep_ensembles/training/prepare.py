@@ -45,8 +45,7 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     device = recipe.torch_device()
     statistics, groups = _distinct_statistics(rows, runs, recipe)
     distinct = Standardization.stack([known.standardization for known in statistics])
-    inputs, _, _ = rows.read(runs[0].rows[:4])
-    inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
+    inputs = distinct.inputs(rows.read(runs[0].rows[:4])[0][None], torch.float32, slice(0, 1))[0].to(device)
     moved = inputs.is_floating_point() if rows.parts is None else not all(rows.parts.whole)
     if algorithm.perturbation is not None and not moved:
         raise TypeError(f"`perturbation` needs floating-point inputs, got {rows.parts or inputs.dtype}")
@@ -56,8 +55,8 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     if recipe.standardize_targets and needs.scaling in ("location-scale", "scale"):
         statistics = [known.with_target_units(needs.scaling, algorithm.criterion.is_censored) for known in statistics]
         distinct = Standardization.stack([known.standardization for known in statistics])
-    _, targets, _ = rows.read(runs[0].rows[:4])
-    _check_loss(raw, distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device), algorithm.criterion)
+    targets = distinct.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, slice(0, 1))[0].to(device)
+    _check_loss(raw, targets, algorithm.criterion)
     of_runs = (statistics, groups, members.parameters.flat)
     unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
     return Prepared(members, batch_loader(rows, *of_runs), distinct.select(groups), unlabelled)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -67,10 +67,9 @@ class Algorithm:
             parts = (inputs, targets, coefficient, scale, seeds, unlabelled)
             return torch.cat([self.gradient(unit, *(_of_member(m, part) for part in parts)) for m, unit in enumerate(units)])
         loss = _Loss(self.criterion, _Network(members, seeds[0]), targets, coefficient)
-        perturb = self.perturbation
-        reused = perturb is not None and self.needs_target and getattr(perturb, "uses_gradient", True)
+        reused = self.perturbation is not None and self.needs_target and getattr(self.perturbation, "uses_gradient", True)
         raw = loss.backward(inputs, input_gradient=reused)
-        if perturb is None or scale is None:
+        if self.perturbation is None or scale is None:
             return raw
         generators = torch_generators(seeds[2], inputs.device) if self.uses_randomness else None
         if self.needs_target:
@@ -148,9 +147,7 @@ class _Network:
         if self._last is not inputs:
             self.forward(inputs)
         self._last = None  # members forget a pass once it is differentiated
-        gradient = self.members.backward(raw_gradient)
-        assert gradient is not None
-        return gradient
+        return cast(Tensor, self.members.backward(raw_gradient))
 
     def restore(self) -> None:
         """Put back the parameters' gradients and the running statistics."""
