@@ -189,7 +189,8 @@ class DeepEnsemble(BaseEstimator):
         n_features = ensemble.feature_shape[0]
         known = type(model.n_features_in_) is int and (model.n_features_in_,) == ensemble.feature_shape
         require(known, "n_features_in_", f"{n_features}", model.n_features_in_)
-        if (names := fitted.get("feature_names_in_")) is not None:
+        if "feature_names_in_" in fitted:
+            names = fitted["feature_names_in_"]
             all_text = isinstance(names, list) and all(isinstance(name, str) for name in names)
             require(all_text and len(names) == n_features, "feature_names_in_", f"{n_features} names", names)
             model.feature_names_in_ = np.array(names, dtype=object)
