@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.quality.methods import Method
 from benchmarks.quality.records import METHODS
 from benchmarks.quality.tables import TABLES
-from deep_ensembles._splits import over_splits, paired
+from deep_ensembles.report.splits import over_splits, paired
 
 SIGNIFICANT = 0.05
 HIGHER_IS_BETTER = ("accuracy", "cell_log_probability")

@@ -8,14 +8,12 @@ import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import safetensors.torch
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from deep_ensembles import __version__
@@ -34,10 +32,8 @@ _TENSOR_FILE = re.compile(r"model(-(?P<key>[0-9a-f]{32}))?\.safetensors")
 _PARTLY_WRITTEN = re.compile(r"\.?(config\.json|model\.safetensors)(\.[0-9a-f]{32}\.tmp)?")
 _MOST_CONFIG_BYTES = 2**28
 # What Python, torch and NumPy raise for data of another kind than they expect.
-_MALFORMED = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError),
-    *(ValueError, SafetensorError),
-)
+_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
+              ValueError, safetensors.SafetensorError)  # fmt: skip
 
 
 @contextmanager
@@ -59,15 +55,6 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write a whole file at once."""
     with replacing(path) as file:
         file.write(content)
-
-
-def file_sum(path: Path) -> str:
-    """The SHA-256 of a file's content."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 class ModelFileError(ValueError):
@@ -96,18 +83,24 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = save_tensors(stored)
-    with _folder_beside(target) as (beside, key):
+    content = safetensors.torch.save(stored)
+    with ExitStack() as held:
+        beside, key = _folder_beside(target, held)
         write_atomically(beside / TENSORS, content)
         write_atomically(beside / CONFIG, _sealed({**_header(TENSORS, content, stored), **config}))
         first = _renamed(beside, target)
-        with _leftovers(target, first) as leftovers:
-            if not first:
-                file = f"model-{key}.safetensors"
-                write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
-                _replace(beside, target, file)
-            for leftover in leftovers:
-                _remove(leftover)
+        leftovers = _leftovers(target, first, held)
+        if not first:
+            file = f"model-{key}.safetensors"
+            write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
+            try:  # the old model is whole until the configuration is replaced
+                os.replace(beside / TENSORS, target / file)
+                os.replace(beside / CONFIG, target / CONFIG)
+            except OSError:
+                (target / file).unlink(missing_ok=True)
+                raise
+        for leftover in leftovers:
+            _remove(leftover)
 
 
 def check_replaceable(target: Path) -> None:
@@ -131,7 +124,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         try:
             config = _opened(written, folder / CONFIG)
             return config, _tensors(folder, config["tensors"])
-        except (ModelFileError, SafetensorError):
+        except (ModelFileError, safetensors.SafetensorError):
             if _content(folder, CONFIG, _MOST_CONFIG_BYTES) == written:
                 raise
             # Another model was saved there meanwhile.
@@ -155,7 +148,7 @@ def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     content = _content(folder, file, expected["bytes"])
     if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
         raise ModelFileError(f"{folder / file} is damaged or was changed: its checksum is not the one in {CONFIG}")
-    tensors = load_tensors(content)
+    tensors = safetensors.torch.load(content)
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:
         raise ModelFileError(f"{folder / file} holds tensors of other names or shapes than {CONFIG} says")
     return tensors
@@ -192,9 +185,8 @@ def _opened(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path} must have a format version from 1 to {FORMAT_VERSION}, got {version!r:.50}")
     if version > FORMAT_VERSION:
         raise ModelFileError(f"{path} has format version {version}, this library reads up to {FORMAT_VERSION}; update it")
-    if not isinstance(checksum, str) or len(checksum) != len(_BLANK):
-        raise damaged
-    if hashlib.sha256(content.replace(checksum.encode(), _BLANK.encode(), 1)).hexdigest() != checksum:
+    blank = content.replace(str(checksum).encode(), _BLANK.encode(), 1)
+    if len(str(checksum)) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != checksum:
         raise damaged
     return config
 
@@ -223,71 +215,50 @@ def _renamed(beside: Path, target: Path) -> bool:
     return True
 
 
-def _replace(beside: Path, target: Path, file: str) -> None:
-    """Put the new model in the place of the old one, which is whole until the configuration is replaced."""
-    try:
-        os.replace(beside / TENSORS, target / file)
-        os.replace(beside / CONFIG, target / CONFIG)
-    except OSError:
-        (target / file).unlink(missing_ok=True)
-        raise
-
-
 # Savers that are at work hold a lock on their folder; where one was killed, the system has let the lock go.
 
 
-@contextmanager
-def _folder_beside(target: Path) -> Iterator[tuple[Path, str]]:
-    """A new folder beside the target and the key in its name, gone afterwards unless it was renamed."""
+def _folder_beside(target: Path, held: ExitStack) -> tuple[Path, str]:
+    """A new folder beside the target and the key in its name, gone when `held` is closed unless it was renamed."""
     for _ in range(3):  # in case another saver takes it for abandoned before it is locked
         key = uuid.uuid4().hex
         beside = target.with_name(f".{target.name}.{key}.tmp")
         beside.mkdir()
-        lock = _lock(beside)
-        if lock is not None and beside.exists():
+        is_locked = _lock(beside, held)
+        held.callback(shutil.rmtree, beside, ignore_errors=True)
+        if is_locked and beside.exists():
             break
-    try:
-        yield beside, key
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
+    return beside, key
 
 
-@contextmanager
-def _leftovers(target: Path, first: bool) -> Iterator[list[Path]]:
+def _leftovers(target: Path, first: bool, held: ExitStack) -> list[Path]:
     """What a new model makes useless: the tensors of the old one, and what killed savers left. One saver at a time."""
-    turn, names = (None, []) if first else (_lock(target, wait=True), _names(target))
+    if not first:
+        _lock(target, held, wait=True)
+    names = [] if first else _names(target)
     files = [(target / name, match["key"]) for name in names if (match := _TENSOR_FILE.fullmatch(name))]
     beside = re.compile(rf"\.{re.escape(target.name)}\.(?P<key>[0-9a-f]{{32}})\.(tmp|old)")
     folders = {target.with_name(name): match["key"] for name in _names(target.parent) if (match := beside.fullmatch(name))}
-    locks = {folder: lock for folder in folders if (lock := _lock(folder)) is not None}
-    in_use = {key for folder, key in folders.items() if folder not in locks}
-    try:
-        yield [*(file for file, key in files if key not in in_use), *locks]
-    finally:
-        for lock in (turn, *locks.values()):
-            if lock is not None:
-                os.close(lock)
+    abandoned = [folder for folder in folders if _lock(folder, held)]
+    in_use = {key for folder, key in folders.items() if folder not in abandoned}
+    return [*(file for file, key in files if key not in in_use), *abandoned]
 
 
 def _names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
 
-def _lock(folder: Path, wait: bool = False) -> int | None:
-    """A handle that keeps a folder locked while it is open; None if another process has it, or there are no locks."""
+def _lock(folder: Path, held: ExitStack, wait: bool = False) -> bool:
+    """Lock a folder until `held` is closed; False if another process has it, or there are no locks."""
     if fcntl is None:
-        return None
-    handle = None
+        return False
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        held.callback(os.close, handle)
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
-        if handle is not None:
-            os.close(handle)
-        return None
-    return handle
+        return False
+    return True
 
 
 def _remove(leftover: Path) -> None:

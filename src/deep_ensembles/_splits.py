@@ -1,6 +1,6 @@
-"""Every way to split rows (hold some out, resample, folds; by class, group or time), and what scores over splits say."""
+"""Every way to split rows (hold some out, resample, folds; by class, group or time)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ import numpy as np
 from deep_ensembles._checks import check_integer, check_number, require
 
 Split = tuple[np.ndarray, np.ndarray]
+PerRow = np.ndarray | None  # the class, group or time of every row, where there is one
 
 
 class Resampling(Protocol):
@@ -49,7 +50,7 @@ class ComplementaryFolds:
     """
 
     n_folds: int | None = None
-    groups: np.ndarray | None = None
+    groups: PerRow = None
     random_state: int | None = None
 
     def __post_init__(self) -> None:
@@ -58,7 +59,7 @@ class ComplementaryFolds:
                 check_integer(name, getattr(self, name), low=low)
 
     def __call__(
-        self, rows: np.ndarray, n_members: int, generator: np.random.Generator, strata: np.ndarray | None = None
+        self, rows: np.ndarray, n_members: int, generator: np.random.Generator, strata: PerRow = None
     ) -> list[np.ndarray]:
         """The folds of some rows, each in order; with `strata`, the class of each row, the same share of each."""
         generator = generator if self.random_state is None else np.random.default_rng(self.random_state)
@@ -78,7 +79,7 @@ class ComplementaryFolds:
         fold_of[order] = np.arange(n_kinds) % count
         return [rows[fold_of[kind] == fold] for fold in range(count)]
 
-    def halves(self, fold: np.ndarray, classes: np.ndarray | None = None) -> Split:
+    def halves(self, fold: np.ndarray, classes: PerRow = None) -> Split:
         """A fold in two: every other row or group (of each class)."""
         groups = fold if self.groups is None else np.asarray(self.groups)[fold]
         _, first, kind = np.unique(groups, return_index=True, return_inverse=True)
@@ -88,57 +89,23 @@ class ComplementaryFolds:
         return fold[~is_second[kind]], fold[is_second[kind]]
 
 
-def hold_out(
-    rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def hold_out(rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: PerRow = None) -> Split:
     """(rows to train on, rows held out), each in order; with `strata`, the class of each row, the same share of each."""
     if len(rows) < 2:
         raise ValueError("at least 2 rows are needed to hold some out, got 1 sample")
     n_held_out = min(len(rows) - 1, max(1, round(fraction * len(rows))))
-    order = generator.permutation(len(rows))
+    order, picks = generator.permutation(len(rows)), np.arange(n_held_out)
     if strata is not None:
         order = order[np.argsort(strata[order], kind="stable")]
         # Rows of one class now stand together: evenly spaced picks take the same share of each.
-        picks = np.floor((np.arange(n_held_out) + generator.random()) * len(rows) / n_held_out).astype(np.int64)
-        held_out = order[np.minimum(picks, len(rows) - 1)]
-    else:
-        held_out = order[:n_held_out]
+        picks = np.floor((picks + generator.random()) * len(rows) / n_held_out).astype(np.int64)
     mask = np.zeros(len(rows), dtype=bool)
-    mask[held_out] = True
+    mask[order[np.minimum(picks, len(rows) - 1)]] = True
     return rows[~mask], rows[mask]
 
 
-def hold_out_groups(groups: np.ndarray, n_rows: int, generator: np.random.Generator) -> Split:
-    """(rows to train on, rows held out): whole groups, drawn at random until about so many rows are held out.
-
-    Arguments:
-        groups: the number of each row's group, from 0.
-    """
-    order = generator.permutation(int(groups.max()) + 1)
-    enough = int(np.searchsorted(np.cumsum(np.bincount(groups)[order]), n_rows)) + 1
-    held_out = np.isin(groups, order[: min(enough, len(order) - 1)])
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-def hold_out_latest(times: np.ndarray, n_rows: int) -> Split:
-    """(rows to train on, rows held out): the latest, at most so many; rows of the same time stay together.
-
-    Example:
-        >>> hold_out_latest(np.array([3.0, 1.0, 2.0, 3.0]), 2)
-        (array([1, 2]), array([0, 3]))
-    """
-    held_out = times > np.sort(times)[len(times) - n_rows - 1]
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
 def cross_validation_splits(
-    cv: Any,
-    n_rows: int,
-    *,
-    classes: np.ndarray | None = None,
-    groups: np.ndarray | None = None,
-    times: np.ndarray | None = None,
-    seed: int = 0,
+    cv: Any, n_rows: int, *, classes: PerRow = None, groups: PerRow = None, times: PerRow = None, seed: int = 0
 ) -> list[Split]:
     """(rows to train on, rows to test on) of each fold.
 
@@ -161,13 +128,12 @@ def cross_validation_splits(
     return splits
 
 
-def _splitter(cv: int, classes: np.ndarray | None, groups: np.ndarray | None, times: np.ndarray | None, seed: int) -> Any:
+def _splitter(cv: int, classes: PerRow, groups: PerRow, times: PerRow, seed: int) -> Any:
     from sklearn import model_selection  # when it is needed: it takes a second
 
     if times is not None:
         return model_selection.TimeSeriesSplit(cv)
-    kinds = {"KFold": True, "StratifiedKFold": classes is not None, "GroupKFold": groups is not None}
-    name = [name for name, fits in kinds.items() if fits][-1]
+    name = "GroupKFold" if groups is not None else "KFold" if classes is None else "StratifiedKFold"
     return getattr(model_selection, name)(cv, shuffle=True, random_state=seed)
 
 
@@ -182,62 +148,9 @@ def _row_numbers(rows: Any, n: int) -> np.ndarray:
     return rows
 
 
-def random_parts(n_parts: int, n_rows: int, groups: np.ndarray | None, generator: np.random.Generator) -> list[np.ndarray]:
+def random_parts(n_parts: int, n_rows: int, groups: PerRow, generator: np.random.Generator) -> list[np.ndarray]:
     """Row numbers in so many parts of about equal size, dealt at random; rows of a group stay together."""
     kinds = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
     order = generator.permutation(int(kinds.max()) + 1)
     require(len(order) > 1, "groups", "at least 2 different ones", len(order))
     return [np.flatnonzero(np.isin(kinds, part)) for part in np.array_split(order, min(n_parts, len(order)))]
-
-
-def regular_parts(
-    n_parts: int, n_rows: int, groups: np.ndarray | None = None, times: np.ndarray | None = None
-) -> list[np.ndarray]:
-    """Row numbers in so many parts without chance: one after the other by time, whole groups, or every n-th row."""
-    if times is not None:
-        return np.array_split(np.argsort(times, kind="stable"), n_parts)
-    kinds = np.arange(n_rows) if groups is None else np.unique(groups, return_inverse=True)[1]
-    parts = [np.flatnonzero(kinds % n_parts == part) for part in range(n_parts)]
-    return [part for part in parts if len(part)]
-
-
-def over_splits(values: Sequence[float | None]) -> dict[str, float | int]:
-    """Mean, standard deviation and standard error over splits.
-
-    Splits share training rows, so the standard error is that of the paper's literature, not one to test with.
-
-    Example:
-        >>> over_splits([1.0, 2.0, 3.0])
-        {'mean': 2.0, 'sd': 1.0, 'se': 0.5773502691896258, 'splits': 3}
-    """
-    numbers = np.array(values, dtype=np.float64)
-    sd = float(numbers.std(ddof=1)) if len(numbers) > 1 else float("nan")
-    return {"mean": float(numbers.mean()), "sd": sd, "se": sd / len(numbers) ** 0.5, "splits": len(numbers)}
-
-
-def paired(ours: Sequence[float | None], other: Sequence[float | None], test_share: float) -> dict[str, float | int]:
-    r"""The difference on the same splits, and whether it is more than chance.
-
-    The variance of the mean is $\left(\frac1n + \frac{n_\text{test}}{n_\text{train}}\right) s^2$, as splits that share
-    rows are not independent.
-
-    References:
-        Nadeau & Bengio (2003).
-
-    Arguments:
-        ours, other: scores per split, in the same order.
-        test_share: test rows per training row.
-
-    Example:
-        >>> paired([1.0, 2.0, 3.0], [1.5, 2.5, 4.0], 0.1)["mean"]
-        -0.6666666666666666
-    """
-    from scipy.special import stdtr  # late, as it takes a third of a second
-
-    both = min(len(ours), len(other))
-    difference = np.array(ours[:both], dtype=np.float64) - np.array(other[:both], dtype=np.float64)
-    numbers = over_splits(difference.tolist())
-    spread = numbers["sd"] * (1 / both + test_share) ** 0.5
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p_value = float(2 * stdtr(both - 1, -abs(np.float64(numbers["mean"]) / spread))) if both > 1 else float("nan")
-    return {**numbers, "corrected_se": spread, "p_value": p_value, "lower_on": int((difference < 0).sum())}

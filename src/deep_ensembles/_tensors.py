@@ -1,6 +1,8 @@
-"""Numbers, targets and confidences that users pass, checked: tensors beside a distribution, NumPy vectors elsewhere."""
+"""What users pass, checked, each refusal with the cure: inputs, targets and confidences as tensors or NumPy vectors."""
 
+import math
 import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,12 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from deep_ensembles._checks import require
 
 Vector = NDArray[np.float64]
 # Averaged probabilities exceed 1 by rounding, in half precision by this much.
 _ROUNDING = 1e-3
+_KINDS = "a tensor, an array, a dict or tuple of them, or a map-style dataset"
+_MAP_STYLE = "each member draws its own order of rows, so give it `__len__` and `__getitem__`"
+_CURES = (
+    (DataLoader, "pass its `.dataset`, and `batch_size=` for the size of a batch"),
+    (IterableDataset, _MAP_STYLE),
+    (Iterator, "collect its rows first, as in `torch.stack(list(rows))`"),
+    ((str, bytes), "read the file or encode the text first"),
+)
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
@@ -31,6 +42,60 @@ def as_tensor(name: str, values: Any) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(array)
+
+
+def check_kind(inputs: Any, name: str = "inputs") -> None:
+    """Refuse, with the cure, what holds data but not as rows that can be taken by number."""
+    kind, cure = type(inputs).__name__, next((cure for kind, cure in _CURES if isinstance(inputs, kind)), "")
+    if isinstance(inputs, Tensor) and inputs.layout != torch.strided:
+        kind, cure = "sparse Tensor", "make it dense with `.to_dense()`"
+    elif hasattr(inputs, "toarray") and hasattr(inputs, "nnz"):
+        cure = "make it dense with `.toarray()`"
+    elif isinstance(inputs, list) and inputs and isinstance(inputs[0], Mapping):
+        kind, cure = "list of dicts", "pass a dict of tensors, as `torch.utils.data.default_collate(rows)` makes"
+    elif isinstance(inputs, Dataset) and not hasattr(inputs, "__len__"):
+        cure = _MAP_STYLE
+    elif not cure and hasattr(inputs, "__iter__") and not (hasattr(inputs, "__getitem__") or hasattr(inputs, "__array__")):
+        cure = "it has no `__getitem__` to take a row by its number; collect its rows first"
+    if cure:
+        raise TypeError(f"`{name}` must be {_KINDS}, got {kind}; {cure}")
+
+
+def input_tensor(inputs: Any, name: str = "inputs") -> Tensor:
+    """Inputs that are one tensor, array, frame or list of rows, as a tensor."""
+    check_kind(inputs, name)
+    if isinstance(inputs, Mapping):
+        raise TypeError(f"`{name}` must be one tensor or array, got {type(inputs).__name__} of {listed(inputs)}")
+    try:
+        return as_tensor(name, inputs)
+    except TypeError:
+        for column in inputs.columns if hasattr(inputs, "dtypes") and hasattr(inputs, "columns") else ():
+            if (kind := np.asarray(inputs[column]).dtype).kind not in "biuf":
+                raise TypeError(f"`{name}` must be numbers, got {kind} in the column {column!r}; encode it, or fit a "
+                                "`DeepEnsembleRegressor` or `DeepEnsembleClassifier`") from None  # fmt: skip
+        raise
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be rows of one shape, got {type(inputs).__name__} ({str(error)[:120]})") from error
+
+
+def check_finite(name: str, tensor: Tensor) -> Tensor:
+    """The tensor, if it has no NaN or infinity: the least and the greatest tell, and need no copy of the data."""
+    if tensor.is_floating_point() and tensor.numel() and not all(math.isfinite(float(end)) for end in tensor.aminmax()):
+        raise ValueError(f"`{name}` must be finite, got NaN or infinity")
+    return tensor
+
+
+def is_dataset(inputs: Any) -> bool:
+    """Whether rows are read one by one: a torch `Dataset`, or what has its two methods and is no sequence or array."""
+    check_kind(inputs)
+    if isinstance(inputs, (Tensor, Sequence, Mapping, type)) or hasattr(inputs, "__array__"):
+        return False
+    return isinstance(inputs, Dataset) or (hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"))
+
+
+def listed(names: Iterable[Any]) -> str:
+    """The first of these names, for messages."""
+    return ", ".join(map(str, names))[:120]
 
 
 def is_structured(values: Any) -> bool:

@@ -42,9 +42,8 @@ class Listing:
         title, note = Text(self.title, "bold"), Text(self.note, "dim") if self.note else None
         table = Table(title=title, caption=note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for place, column in enumerate(self.columns):
-            table.add_column(
-                Text(column), justify="left" if place == 0 or column in self.words else "right", overflow="fold"
-            )
+            is_text = place == 0 or column in self.words
+            table.add_column(Text(column), justify="left" if is_text else "right", overflow="fold")
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
@@ -78,16 +77,9 @@ def progress(label: str, total: int | None, unit: str, *, verbose: int = 1, star
     from rich import progress as bars
     from rich.console import Console
 
-    columns = (
-        bars.TextColumn("{task.description}"),
-        bars.BarColumn(),
-        bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn(),
-        bars.TextColumn("" if unit == "bytes" else unit),
-        bars.TextColumn("{task.fields[note]}"),
-        bars.TimeElapsedColumn(),
-        bars.TextColumn("left"),
-        bars.TimeRemainingColumn(),
-    )
+    text, times = bars.TextColumn, (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
+    amount = (bars.DownloadColumn(), text("")) if unit == "bytes" else (bars.MofNCompleteColumn(), text(unit))
+    columns = (text("{task.description}"), bars.BarColumn(), *amount, text("{task.fields[note]}"), *times)
     with bars.Progress(*columns, console=Console(file=sys.stderr), transient=verbose < 2) as bar:
         task = bar.add_task(label, total=total, completed=start, note="")
         yield lambda **changes: bar.update(task, **changes)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Categorical
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._files import ModelFileError, write_model
@@ -31,6 +30,7 @@ _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
 _MOST_BATCH_ROWS = 16384
 # What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
 _MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
+_GROUPS = ("parameter", "buffer", "standardization")  # of the tensors of a model file
 _LONGEST_NETWORK = 2**16  # characters that say how a network is built
 
 
@@ -128,7 +128,7 @@ class Ensemble:
     def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
         """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
         whole, start = None, 0
-        for raw in self._raw_batches(inputs, batch_size):
+        for raw in map(self.members, self._seen_batches(inputs, batch_size)):
             if whole is None:
                 whole = raw.new_empty(len(raw), max(count_rows(inputs, self.parts), raw.shape[1]), *raw.shape[2:])
             whole[:, start : start + raw.shape[1]] = raw
@@ -143,7 +143,7 @@ class Ensemble:
         if shift is not None and scale is not None:
             unit = [each.to(raw.device, _precise(raw.device)).unsqueeze(1) for each in (shift, scale)]
             distribution = rescaled(distribution, *(each.repeat_interleave(repeats, 0) for each in unit))
-        elif not isinstance(distribution, Categorical):
+        elif not isinstance(distribution, torch.distributions.Categorical):
             distribution = rebuilt(distribution, lambda parameter: parameter.to(_precise(raw.device)))
         return Mixture(distribution, None if self.weights is None else self.weights.repeat_interleave(repeats))
 
@@ -166,8 +166,8 @@ class Ensemble:
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Prediction]:
         """Predictions for consecutive batches of rows, for results that must not be held all at once."""
-        for raw in self._raw_batches(inputs, batch_size):
-            yield self._recalibrated(self._mixture(raw))
+        for seen in self._seen_batches(inputs, batch_size):
+            yield self._recalibrated(self._mixture(self.members(seen)))
 
     def subset(self, members: int | Sequence[int]) -> Ensemble:
         """An ensemble of the first so many members, or of these; without the recalibration, which was for all of them."""
@@ -221,10 +221,6 @@ class Ensemble:
         """The same ensemble on another device."""
         return dataclasses.replace(self, members=self.members.to(torch.device(device)))
 
-    def _raw_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
-        for seen in self._seen_batches(inputs, batch_size):
-            yield self.members(seen)
-
     def _seen_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
         """Inputs as each member sees them, `[member, batch, *features]`, in batches of bounded size."""
         if batch_size is not None:
@@ -234,8 +230,7 @@ class Ensemble:
         shared = self.standardization.shared
         for batch in input_batches(inputs, size, self.parts):
             if tuple(batch.shape[1:]) != self.feature_shape:
-                expected = ["n", *self.feature_shape]
-                raise ValueError(f"`inputs` must have shape {expected}, got {list(batch.shape)}")
+                raise ValueError(f"`inputs` must have shape {['n', *self.feature_shape]}, got {list(batch.shape)}")
             dtype = self.members.parameters.flat.dtype
             seen = self.standardization.inputs(batch[None], dtype, slice(0, 1) if shared else slice(None))
             yield seen.to(self.members.device).expand(self.n_members, *seen.shape[1:])
@@ -262,9 +257,9 @@ class Ensemble:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors, by name."""
-        named = {f"parameter.{name}": tensor for name, tensor in self.members.parameters.views.items()}
-        named |= {f"buffer.{name}": tensor for name, tensor in self.members.buffers.items()}
-        named |= {f"standardization.{name}": tensor for name, tensor in self.standardization.tensors().items()}
+        parts = (self.members.parameters.views, self.members.buffers, self.standardization.tensors())
+        groups = zip(_GROUPS, parts, strict=True)
+        named = {f"{group}.{name}": tensor for group, part in groups for name, tensor in part.items()}
         named |= {} if self.weights is None else {"weights": self.weights}
         return named | ({} if self.history is None else {"history": torch.from_numpy(self.history)})
 
@@ -278,31 +273,29 @@ class Ensemble:
         build = build[0] if isinstance(build, list) and build else build
         if not callable(build) or isinstance(build, NotSaved):
             raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
-        _check_same_head(config["head"], head)
+        named, trained = (re.sub(" at 0x[0-9a-f]+", "", str(what)) for what in (describe(head), config["head"]))
+        if head is not None and named != trained:
+            raise ModelFileError(f"the head is not the one that was trained, {trained[:100]}, but {named[:100]}")
         head = restore(config["head"]) if head is None else head
         if isinstance(head, NotSaved):
             raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
         recalibration = restore(config.get("recalibration"))
         if isinstance(recalibration, NotSaved):
-            raise ModelFileError(
-                f"the model has your own recalibration, {recalibration.description}, which no file can hold"
-            )
+            own = recalibration.description
+            raise ModelFileError(f"the model has your own recalibration, {own}, which no file can hold")
         seeds, features = _checked_sizes(config)
         _check_tensors(tensors, len(seeds), features)
         structure = None if config.get("parts") is None else InputParts.from_file(config["parts"], features)
         build = build if structure is None else with_parts(build, structure)
-        parts = {prefix: _part(tensors, prefix) for prefix in ("parameter.", "buffer.", "standardization.")}
-        members = rebuild(
-            build, seeds, config["members"], parts["parameter."], parts["buffer."], torch.zeros(1).expand(2, *features),
-            trusted=network is not None,
-        )  # fmt: skip
-        built = repr(members.modules[0])
-        if network is not None and built != config["architecture"]:
+        parts = {group: _part(tensors, f"{group}.") for group in _GROUPS}
+        trusted, example = network is not None, torch.zeros(1).expand(2, *features)
+        members = rebuild(build, seeds, config["members"], parts["parameter"], parts["buffer"], example, trusted=trusted)
+        if trusted and (built := repr(members.modules[0])) != config["architecture"]:
             raise ModelFileError(f"the network is not the one that was trained, {config['architecture']}, but {built}")
         ensemble = cls(
             members=members.to(device),
             head=head,
-            standardization=Standardization(**parts["standardization."]),
+            standardization=Standardization(**parts["standardization"]),
             feature_shape=features,
             n_outputs=config["n_outputs"],
             network=config["network"],
@@ -312,7 +305,7 @@ class Ensemble:
             recalibration=recalibration,
             parts=structure,
         )
-        ensemble._check_prediction(trusted=network is not None)
+        ensemble._check_prediction(trusted)
         return ensemble
 
     def _check_prediction(self, trusted: bool) -> None:
@@ -336,13 +329,6 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _check_same_head(stored: Any, given: Any) -> None:
-    """A head that is given must be the one that was trained, so far as its description tells."""
-    named, trained = [re.sub(" at 0x[0-9a-f]+", "", str(what)) for what in (describe(given), stored)]
-    if given is not None and named != trained:
-        raise ModelFileError(f"the head is not the one that was trained, {trained[:100]}, but {named[:100]}")
-
-
 def _checked_sizes(config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The seeds and the shape of a row, in a configuration whose numbers can be right."""
     features, seeds = config["feature_shape"], config["seeds"]
@@ -360,7 +346,7 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
     """Stored tensors must belong to so many members and rows of that shape, and be finite but for the history."""
     for name, tensor in tensors.items():
         group, _, field = name.partition(".")
-        require(group in ("parameter", "buffer", "standardization") if field else name in ("weights", "history"),
+        require(group in _GROUPS if field else name in ("weights", "history"),
                 "tensor", "one that a model has", name)  # fmt: skip
         members = tensor.shape[1:2] if name == "history" else tensor.shape[:1]
         require(members == (n_members,), name, f"of {n_members} members", list(tensor.shape))
@@ -372,9 +358,8 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
             fits = tensor.dim() == 1 + len(features) and all(size in (1, feature) for size, feature in sizes)
             require(fits, name, f"of rows of shape {list(features)}", list(tensor.shape))
         if group == "standardization" and name.endswith(("_scale", "_shift")):
-            require(
-                {f"{name[:-6]}_scale", f"{name[:-6]}_shift"} <= set(tensors), name, "a shift beside a scale", list(tensors)
-            )
+            both = {f"{name[:-6]}_scale", f"{name[:-6]}_shift"} <= set(tensors)
+            require(both, name, "a shift beside a scale", list(tensors))
             require(name.endswith("_shift") or bool((tensor > 0).all()), name, "more than 0", "less")
     history = tensors.get("history")
     require(history is None or (history.dim() == 3 and len(history) == 2), "history", "of shape [2, member, epoch]", history)

@@ -12,16 +12,14 @@ from deep_ensembles import scoring
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import cross_validation_splits
-from deep_ensembles._tensors import as_tensor, checked_events, is_structured, times_and_events
+from deep_ensembles._tensors import as_tensor, check_finite, checked_events, is_dataset, is_structured, times_and_events
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.scoring import ScoringRule, censored, log_score
 from deep_ensembles.settings import describe
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
-from deep_ensembles.training.inputs import check_finite, is_dataset
 from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 
@@ -31,7 +29,7 @@ def fit_ensemble(
     targets: Any = None,
     *,
     head: HeadFunction | None = None,
-    scoring_rule: ScoringRule | None = None,
+    scoring_rule: scoring.ScoringRule | None = None,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
@@ -70,13 +68,10 @@ def fit_ensemble(
         tensor([1.5000], dtype=torch.float64)
     """
     check_integer("n_members", n_members, low=1)
-    recipe = _recipe(settings)
-    rows = _rows(inputs, targets, sample_weight, recipe)
-    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
+    task = _task(build_network, inputs, targets, sample_weight, head, scoring_rule, perturbation, settings)
     if unlabelled is not None:
-        algorithm = replace(algorithm, unlabelled=_unlabelled(unlabelled, rows, algorithm))
-    task = _Task(build_network, rows, algorithm, recipe)
-    runs = plan_runs(task.used(), run_seeds(random_state, n_members), recipe, task.classes())
+        task = replace(task, algorithm=replace(task.algorithm, unlabelled=_unlabelled(unlabelled, task)))
+    runs = plan_runs(task.used(), run_seeds(random_state, n_members), task.recipe, task.classes())
     return task.ensembles(runs, n_members)[0]
 
 
@@ -110,7 +105,7 @@ def cross_validate(
     *,
     cv: Any = 5,
     head: HeadFunction | None = None,
-    scoring_rule: ScoringRule | None = None,
+    scoring_rule: scoring.ScoringRule | None = None,
     perturbation: Perturbation | None = None,
     n_members: int = 5,
     sample_weight: Any = None,
@@ -131,15 +126,12 @@ def cross_validate(
         (5, torch.Size([200]))
     """
     check_integer("n_members", n_members, low=1)
-    recipe = _recipe(settings)
-    rows = _rows(inputs, targets, sample_weight, recipe)
-    algorithm = _algorithm(rows, head, _rule_for(targets, scoring_rule), perturbation)
-    task = _Task(build_network, rows, algorithm, recipe)
-    seed = run_seeds(random_state, 1)[0] % 2**32
+    task = _task(build_network, inputs, targets, sample_weight, head, scoring_rule, perturbation, settings)
+    rows, seed = task.rows, run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
     used = np.isin(np.arange(len(rows)), task.used())
-    runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, recipe, task.classes())]
+    runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, task.recipe, task.classes())]
     ensembles = task.ensembles(runs, n_members)
     predictions = [ensemble.mixture(rows.user_inputs(test)) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
@@ -172,10 +164,8 @@ class _Task:
         example, _, _ = rows.read(np.arange(len(rows))[:2])
         build, rows.parts, flag = choose_inputs(self.build, example, rows.parts, flag, runs[0].seed)
         trained = train(build, rows, runs, self.algorithm, replace(self.recipe, standardize_inputs=flag))
-        return [
-            self._ensemble(trained, range(start, start + n_members), runs, example[:1])
-            for start in range(0, len(runs), n_members)
-        ]
+        starts = range(0, len(runs), n_members)
+        return [self._ensemble(trained, range(start, start + n_members), runs, example[:1]) for start in starts]
 
     def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
@@ -194,22 +184,18 @@ class _Task:
             history=trained.history[:, list(members)],
             parts=self.rows.parts,
             out_of_fold_members=unseen,
-            out_of_fold_raw=None if unseen is None else self._held_out_raw(trained, members, runs, unseen),
+            out_of_fold_raw=None if unseen is None else self._held_out(trained, members, runs, unseen),
         )
 
     def _unseen(self, trained_on: Sequence[np.ndarray]) -> np.ndarray | None:
         """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
         if self.recipe.folds is None:
             return None
-        unseen = np.ones((len(trained_on), len(self.rows)), dtype=bool)
-        for member, rows in enumerate(trained_on):
-            unseen[member, rows] = False
+        unseen = np.stack([np.isin(np.arange(len(self.rows)), rows, invert=True) for rows in trained_on])
         least = int(unseen.sum(0).min())
         return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
 
-    def _held_out_raw(
-        self, trained: Trained, members: Sequence[int], runs: Sequence[Run], unseen: np.ndarray
-    ) -> Tensor | None:
+    def _held_out(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], unseen: np.ndarray) -> Tensor | None:
         """`[k, row, raw]`: what those members said of the rows that they were stopped on, where each half of these was
         predicted at the epoch that was best for the other; None where members were not stopped, NaN for unused rows."""
         if any(m not in trained.held_out for m in members):
@@ -221,47 +207,46 @@ class _Task:
         return raw[torch.from_numpy(unseen), torch.arange(len(self.rows))]
 
 
-def _recipe(settings: dict[str, Any]) -> Recipe:
+def _task(
+    build: Factory, inputs: Any, targets: Any, weights: Any, head: Any, scoring_rule: Any, perturbation: Any, settings: Any
+) -> _Task:
+    """What a user asks for, checked."""
     known = Recipe.__dataclass_fields__
-    unknown = [name for name in settings if name not in known]
-    if unknown:
+    if unknown := [name for name in settings if name not in known]:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")
-    return Recipe(**settings)
-
-
-def _rows(inputs: Any, targets: Any, sample_weight: Any, recipe: Recipe) -> Rows:
+    recipe = Recipe(**settings)
     if is_dataset(inputs):
-        require(targets is None and sample_weight is None, "targets", "None with a dataset, whose items hold them", targets)
-        return Streamed(inputs, recipe.num_workers)
-    require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
-    return _in_memory(inputs, targets, sample_weight)
+        require(targets is None and weights is None, "targets", "None with a dataset, whose items hold them", targets)
+        rows: Rows = Streamed(inputs, recipe.num_workers)
+    else:
+        require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
+        rows = _in_memory(inputs, targets, weights)
+    return _Task(build, rows, _algorithm(rows, is_structured(targets), head, scoring_rule, perturbation), recipe)
 
 
 def _algorithm(
-    rows: Rows, head: HeadFunction | None, scoring_rule: ScoringRule | None, perturbation: Perturbation | None
+    rows: Rows, timed: bool, head: HeadFunction | None, rule: scoring.ScoringRule | None, perturbation: Perturbation | None
 ) -> Algorithm:
-    """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise."""
-    for name, value in (("head", head), ("scoring_rule", scoring_rule), ("perturbation", perturbation)):
+    """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise.
+
+    Arguments:
+        timed: whether targets were given as times that may be censored, for which the rule is made one.
+    """
+    for name, value in (("head", head), ("scoring_rule", rule), ("perturbation", perturbation)):
         usable = value is None or (callable(value) and not isinstance(value, type))
         require(usable, name, "a function or an object or None", value)
+    is_censored = getattr(rule, "is_censored", False)
+    if timed and not is_censored:
+        is_censored, rule = True, scoring.censored(rule or scoring.log_score)
     targets = rows.targets if isinstance(rows, InMemory) else rows.read(np.arange(min(64, len(rows))))[1]
-    is_censored = getattr(scoring_rule, "is_censored", False)
-    integers = not targets.is_floating_point() and not is_censored
     if head is None:
-        head = Categorical() if integers else Normal()
+        head = Normal() if targets.is_floating_point() or is_censored else Categorical()
     if is_censored:
         _check_censored(rows, targets, head)
     if hasattr(head, "starting_at"):
         times = targets[:, 0] if is_censored else targets
         head = head.starting_at(float(times.double().mean()))
-    rule = getattr(scoring, getattr(head, "rule", "log_score")) if scoring_rule is None else scoring_rule
-    return Algorithm(Criterion(head, rule), perturbation)
-
-
-def _rule_for(targets: Any, rule: ScoringRule | None) -> ScoringRule | None:
-    """The rule, made one for censored times where targets are such."""
-    is_made = getattr(rule, "is_censored", False) or not is_structured(targets)
-    return rule if is_made else censored(log_score if rule is None else rule)
+    return Algorithm(Criterion(head, rule or getattr(scoring, getattr(head, "rule", "log_score"))), perturbation)
 
 
 def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
@@ -272,10 +257,11 @@ def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
         checked_events("targets", targets.double().numpy())
 
 
-def _unlabelled(inputs: Any, rows: Rows, algorithm: Algorithm) -> InMemory:
+def _unlabelled(inputs: Any, task: _Task) -> InMemory:
     """Rows without targets; the target of a labelled row stands for theirs, and is never used."""
-    if algorithm.needs_target:
-        raise ValueError(f"`unlabelled` must be None with `perturbation={algorithm.perturbation!r}`, which needs targets, "
+    rows, perturbation = task.rows, task.algorithm.perturbation
+    if task.algorithm.needs_target:
+        raise ValueError(f"`unlabelled` must be None with `perturbation={perturbation!r}`, which needs targets, "
                          "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
     x = _tensor("unlabelled", inputs) if rows.parts is None else rows.parts.pack(inputs)
     example, target, _ = rows.read(np.arange(1))

@@ -34,29 +34,21 @@ def load(
     target = Recipe(device=device).torch_device()
     with model_file_errors(path):
         config, tensors = read_model(path)
+        kind, described, build = config.get("kind"), config.get("ensemble", {}), network
         # Other parts are imported for the kinds that need them: scikit-learn and pyarrow take a second.
-        if config.get("kind") == "Ensemble":
+        if kind == "Ensemble":
             return Ensemble.from_file(config["ensemble"], tensors, network, head, target)
-        require(config.get("ensemble", {}).get("parts") is None, "parts", "those of an `Ensemble`", config.get("kind"))
-        if config.get("kind") == "TableModel":
+        require(described.get("parts") is None, "parts", "those of an `Ensemble`", kind)
+        if kind == "TableModel":
             from deep_ensembles.tabular.model import TableModel
 
             return TableModel.from_file(config, Ensemble.from_file(config["ensemble"], tensors, network, head, target))
-        if config.get("kind") in ("DeepEnsembleRegressor", "DeepEnsembleClassifier"):
-            return _estimator(config, tensors, network, head, target)
-        raise ModelFileError(f"{path} holds a {config.get('kind')!r:.50}, which this version does not know")
+        if kind not in ("DeepEnsembleRegressor", "DeepEnsembleClassifier"):
+            raise ModelFileError(f"{path} holds a {kind!r:.50}, which this version does not know")
+        from deep_ensembles import estimators
 
-
-def _estimator(
-    config: dict[str, Any], tensors: dict[str, torch.Tensor], network: Any, head: Any, device: torch.device
-) -> Any:
-    from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor, user_network
-
-    kind = DeepEnsembleRegressor if config["kind"] == "DeepEnsembleRegressor" else DeepEnsembleClassifier
-    described, factory = config["ensemble"], network
-    if network is not None:
-        n_features = config["fitted"]["n_features_in_"]
-        factory = user_network(network, n_features, described["n_outputs"])
-    model = kind.from_file(config, Ensemble.from_file(described, tensors, factory, head, device))
-    given = {"network": network, "head": head}
-    return model.set_params(**{name: value for name, value in given.items() if value is not None})
+        if network is not None:
+            build = estimators.user_network(network, config["fitted"]["n_features_in_"], config["ensemble"]["n_outputs"])
+        ensemble = Ensemble.from_file(config["ensemble"], tensors, build, head, target)
+        given = {name: value for name, value in (("network", network), ("head", head)) if value is not None}
+        return getattr(estimators, kind).from_file(config, ensemble).set_params(**given)

@@ -2,23 +2,18 @@
 
 import dataclasses
 import functools
-import importlib
 import pkgutil
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from deep_ensembles import heads, networks, perturbations, recalibration, scoring
 from deep_ensembles._checks import require
 from deep_ensembles._splits import Bootstrap, ComplementaryFolds, Subsample
 from deep_ensembles.training import Adam, AdamW, Constant, Cosine, RobustScaling
 
-_DTYPES = {
-    str(dtype).removeprefix("torch."): dtype for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-}
+_DTYPES = {name: getattr(torch, name) for name in ("float16", "bfloat16", "float32", "float64")}
 _FOLDERS = (heads, scoring, perturbations, networks, recalibration)
 # Nothing that writes or reads a file: whoever loads a model must not act on a path that someone else wrote into it.
 _OTHERS = (Adam, AdamW, Bootstrap, ComplementaryFolds, Constant, Cosine, RobustScaling, Subsample, recalibration.choose)
@@ -46,34 +41,6 @@ def known_objects() -> dict[str, Any]:
                 if name in folder.__all__:
                     known[f"{folder.__name__.rpartition('.')[2]}.{name}"] = getattr(folder, name)
     return known | {other.__name__: other for other in _OTHERS}
-
-
-def network_named(text: str) -> Callable[..., nn.Module]:
-    """A network factory that a user names: one of the package's by its file name, or any as `package.module:function`.
-
-    What is named is imported, which runs its code: for names that users write, never for names in a file.
-
-    Example:
-        >>> network_named("vgg").__name__, network_named("torch.nn:Linear").__name__
-        ('vgg', 'Linear')
-    """
-    form = f"one of {', '.join(networks.__all__)}, or text like package.module:function"
-    require(isinstance(text, str), "network", form, text)
-    if text in networks.__all__:
-        return getattr(networks, text)
-    module, colon, name = text.partition(":")
-    parts = (*module.split("."), *name.split("."))
-    require(bool(colon) and all(part.isidentifier() for part in parts), "network", form, text)
-    try:
-        factory: Any = importlib.import_module(module)
-        for part in name.split("."):
-            factory = getattr(factory, part)
-    except ImportError as error:
-        raise ValueError(f"`network` must name a module that can be imported, got {text!r} ({error})") from error
-    except AttributeError as error:
-        raise ValueError(f"`network` must name something in {module}, got {text!r} ({error})") from error
-    require(callable(factory), "network", "a function that makes a module", text)
-    return factory
 
 
 def describe(value: Any) -> Any:

@@ -20,7 +20,6 @@ from _processes import started
 from scipy.integrate import quad
 from scipy.special import logsumexp
 
-from deep_ensembles._splits import over_splits, paired
 from deep_ensembles.execution import InProcess, Processes
 from deep_ensembles.paper import experiments
 from deep_ensembles.paper import reproduce as reproducing
@@ -29,6 +28,7 @@ from deep_ensembles.paper.experiments import EXPERIMENTS, Experiment
 from deep_ensembles.paper.experiments.uci_regression import printed, within
 from deep_ensembles.paper.records import ARRAYS
 from deep_ensembles.paper.reproduce import reproduce
+from deep_ensembles.report.splits import over_splits, paired
 
 
 @pytest.fixture

@@ -128,11 +128,11 @@ def test_a_perturbation_may_look_again_and_differentiate_what_it_looked_at_befor
             gradients.append(of_loss - torch.autograd.grad(log_score(Normal()(module(leaf)), y).sum(), leaf)[0])
         return inputs
 
-    before = [tensor.clone() for tensor in members.gradient_views()]
+    before = [tensor.clone() for tensor in members.gradients.views.values()]
     Algorithm(Criterion(Normal(), log_score), looking).gradient(members, x[None], y[None], 1 / 20, x.new_ones(3), [[0]] * 3)
     torch.testing.assert_close(gradients[0], gradients[1])
     torch.testing.assert_close(gradients[2], torch.zeros_like(gradients[2]), rtol=0, atol=1e-12)
-    assert all((tensor != old).any() for tensor, old in zip(members.gradient_views(), before, strict=True))
+    assert all((tensor != old).any() for tensor, old in zip(members.gradients.views.values(), before, strict=True))
 
 
 @adversaries

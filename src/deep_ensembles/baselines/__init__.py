@@ -26,8 +26,7 @@ def mse_ensemble(n_members: int = 5, **settings: Any) -> DeepEnsembleRegressor:
         >>> mse_ensemble(10).n_members
         10
     """
-    settings = {"preset": "paper", **settings}
-    return DeepEnsembleRegressor(n_members, head=Point(), scoring_rule=squared_error, **settings)
+    return DeepEnsembleRegressor(n_members, head=Point(), scoring_rule=squared_error, **{"preset": "paper", **settings})
 
 
 def single_network(**settings: Any) -> DeepEnsembleRegressor:

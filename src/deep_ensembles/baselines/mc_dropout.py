@@ -47,8 +47,7 @@ class DropoutModel:
 
     def __call__(self, inputs: Any) -> Mixture:
         """The mixture of normals around the draws."""
-        seed = self.ensemble.seeds[0]
-        return _around(self.ensemble.sampled(inputs, self.n_samples, seed).components.mean, self.deviation)
+        return _around(self.ensemble.sampled(inputs, self.n_samples, self.ensemble.seeds[0]).components.mean, self.deviation)
 
 
 def fit_dropout(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 from typing_extensions import Self
 
@@ -35,19 +35,18 @@ from deep_ensembles.training import Checkpoint, Optimizer, Recipe, RobustScaling
 NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 
 FLOATS = (np.float64, np.float32)
+NUMBERS = ("numbers", "counts", "vectors")  # kinds of heads that a regression may have
+# What fitting finds besides the ensemble, in the order of a model file.
+_FITTED = ("n_features_in_", "n_outputs_", "constant_", "classes_", "class_prior_", "feature_names_in_", "chosen_",
+           "feature_range_")  # fmt: skip
 
 
 class DeepEnsemble(BaseEstimator):
-    """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file."""
+    """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file.
 
-    preset: str | None
-    effort: str
-    head: HeadFunction | Auto | None
-    random_state: RandomState
-    chosen_: dict[str, Any]
-    ensemble_: Ensemble
-    n_features_in_: int
-    feature_range_: np.ndarray
+    Each of them knows its targets: `_target` gives them as the ensemble was trained on them, `_constant` what one would
+    predict without any inputs, and `_restore_fitted` takes over what a model file holds of them, if it fits the ensemble.
+    """
 
     def __init__(
         self,
@@ -90,16 +89,18 @@ class DeepEnsemble(BaseEstimator):
 
     def _fit_members(self, task: Task) -> None:
         """Train with the settings that are given, and for the others with those that the recipe chooses."""
-        given = self.get_params(deep=False)
-        explicit = {name: value for name, value in given.items() if not is_auto(value) or name == "device"}
-        head = task.default_head if explicit.get("head") is None else explicit["head"]
+        explicit = {name: value for name, value in self.get_params(False).items() if not is_auto(value) or name == "device"}
+        default: Any = task.default_head
+        head = default if explicit.get("head") is None else explicit["head"]
         usable = callable(head) and not isinstance(head, type)
         require(usable, "head", '"auto", None or an object such as `StudentT()`', self.head)
-        kinds = self._kinds(task.default_head)
+        kinds = (default.kind,) if task.n_classes else NUMBERS
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
         if "head" in explicit:
             explicit["head"] = head
-        _check_settings(explicit)
+        Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})  # checks them
+        if "batch_norm" in explicit:
+            check_flag("batch_norm", explicit["batch_norm"])
         if explicit.get("network") is not None:
             explicit["network"] = partial(user_network, explicit["network"])
         task = replace(task, inputs=np.ascontiguousarray(task.inputs), targets=np.ascontiguousarray(task.targets))
@@ -111,16 +112,11 @@ class DeepEnsemble(BaseEstimator):
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
         self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
 
-    def _kinds(self, default_head: Any) -> Sequence[str]:
-        """Which kinds of heads fit the targets that the default head is for."""
-        return (default_head.kind,)
-
     def _validated(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        checked: np.ndarray = validate_data(self, X, reset=False, dtype=FLOATS)
-        return checked
+        return validate_data(self, X, reset=False, dtype=FLOATS)
 
-    def _batches(self, X: Any) -> Iterator[Prediction]:
+    def _batches(self, X: Any) -> Iterator[Any]:
         checked = self._validated(X)
         return self.ensemble_.batches(checked)
 
@@ -140,10 +136,6 @@ class DeepEnsemble(BaseEstimator):
         self.ensemble_ = self.ensemble_.recalibrated(checked, self._target(y), fit)
         return self
 
-    def _target(self, y: Any) -> np.ndarray:
-        """Targets as the ensemble was trained on them: numbers, or class numbers."""
-        raise NotImplementedError
-
     def report(self, X: Any, y: Any, *, coverage: float = 0.9, target: int = 0) -> Report:
         """How good predictions for the rows `X` are, given what happened: a notebook shows it, `save` writes a page.
 
@@ -153,9 +145,10 @@ class DeepEnsemble(BaseEstimator):
             target: which one, where there are several.
         """
         checked = self._validated(X)
-        targets = self._report_target(y)
-        about: dict[str, Any] = {"Model": type(self).__name__}
+        targets = self._target(y, may_be_censored=True)
+        about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:
+            labels = None if labels is None else (0, 1)  # of each target
             n_targets = targets.shape[1]
             require(0 <= target < n_targets, "target", f"from 0 to {n_targets - 1}", target)
             about["Target"] = f"number {target} of {n_targets}, counted from 0"
@@ -163,35 +156,19 @@ class DeepEnsemble(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
         low_high = getattr(self, "feature_range_", None)
         single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
+        point = getattr(self.ensemble_.head, "point", None)
         # The mean and variance of times that are too short are no match for predictions.
         has_constant = not is_structured(targets) or getattr(self, "constant_", None) is not None
         evaluation = evaluate(
-            beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=self._point_prediction),
+            beside_targets(self.ensemble_.batches(checked), targets, single, which=target, point=point),
             constant=self._constant(target) if has_constant else None,
             coverage=coverage,
-            labels=self._report_labels(),
+            labels=labels,
             columns=dict(zip(names, checked.T, strict=True)),
             unseen=None if low_high is None else unseen_values(names, checked, *low_high),
             about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
-
-    @property
-    def _point_prediction(self) -> str | None:
-        """What `predict` gives: mean, median or mode; None where the head does not say."""
-        return getattr(self.ensemble_.head, "point", None)
-
-    def _report_target(self, y: Any) -> np.ndarray:
-        """Targets of a report."""
-        return self._target(y)
-
-    def _report_labels(self) -> Any:
-        """The names of the classes of a report; None for numbers."""
-        return None
-
-    def _constant(self, target: int) -> torch.distributions.Distribution | None:
-        """What one would predict without any inputs: the distribution of the training targets."""
-        raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads.
@@ -200,14 +177,7 @@ class DeepEnsemble(BaseEstimator):
         """
         check_is_fitted(self)
         parameters = {name: describe(value) for name, value in self.get_params(deep=False).items() if name != "checkpoint"}
-        fitted = {"n_features_in_": self.n_features_in_, **self._fitted_config()}
-        if hasattr(self, "feature_names_in_"):
-            fitted["feature_names_in_"] = [str(name) for name in self.feature_names_in_]
-        if hasattr(self, "chosen_"):
-            fitted["chosen_"] = self.chosen_
-        if hasattr(self, "feature_range_"):
-            fitted["feature_range_"] = self.feature_range_.tolist()
-        config = {"kind": type(self).__name__, "parameters": parameters, "fitted": fitted}
+        config = {"kind": type(self).__name__, "parameters": parameters, "fitted": self._fitted_config()}
         write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
 
     @classmethod
@@ -235,10 +205,9 @@ class DeepEnsemble(BaseEstimator):
         return model
 
     def _fitted_config(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _restore_fitted(self, fitted: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """What fitting has found besides the ensemble, as plain data."""
+        found = {name: getattr(self, name) for name in _FITTED if getattr(self, name, None) is not None}
+        return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
     def _check_head(self, n_targets: Any, kinds: Sequence[str]) -> None:
         """A head must be for what the estimator predicts, and for so many."""
@@ -260,28 +229,20 @@ def user_network(network: NetworkFactory, n_inputs: int, n_outputs: int) -> Fact
     return cast(Factory, network)
 
 
-def _check_settings(explicit: dict[str, Any]) -> None:
-    """See that settings can be right, before anything uses them."""
-    Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})
-    if "batch_norm" in explicit:
-        check_flag("batch_norm", explicit["batch_norm"])
-
-
-def checked_groups(groups: Any, X: np.ndarray) -> np.ndarray | None:
-    """The number of each row's group."""
-    if groups is None:
-        return None
-    checked = column_or_1d(groups)
-    check_consistent_length(X, checked)
-    numbers: np.ndarray = np.unique(checked, return_inverse=True)[1]
-    return numbers
+def weights_and_groups(X: np.ndarray, sample_weight: Any, groups: Any) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """The weight of each row and the number of its group, where they are given."""
+    if sample_weight is not None:
+        sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+    if groups is not None:
+        groups = column_or_1d(groups)
+        check_consistent_length(X, groups)
+        groups = np.unique(groups, return_inverse=True)[1]
+    return sample_weight, groups
 
 
 def store_arguments(estimator: BaseEstimator, arguments: dict[str, Any]) -> None:
     """Keep the arguments of a constructor, its `locals()`, as attributes of the same names."""
-    for name, value in arguments.items():
-        if name != "self":
-            setattr(estimator, name, value)
+    vars(estimator).update((name, value) for name, value in arguments.items() if name != "self")
 
 
 def concatenated(parts: Iterator[torch.Tensor]) -> np.ndarray:

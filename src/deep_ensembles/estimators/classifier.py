@@ -1,7 +1,7 @@
 """Classes, as scikit-learn predicts them."""
 
+import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -10,30 +10,16 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags, check_array
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
-from torch import nn
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError
-from deep_ensembles._random import RandomState
-from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles._tensors import is_structured
-from deep_ensembles.estimators._deep_ensemble import (
-    FLOATS,
-    DeepEnsemble,
-    NetworkFactory,
-    checked_groups,
-    concatenated,
-    store_arguments,
-)
-from deep_ensembles.heads import Bernoulli, Categorical, HeadFunction, Ordinal
+from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated, weights_and_groups
+from deep_ensembles.heads import Bernoulli, Categorical, Ordinal
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.perturbations import Perturbation
-from deep_ensembles.recalibration import FitRecalibration
 from deep_ensembles.recipes import Auto, Task
-from deep_ensembles.scoring import ScoringRule
-from deep_ensembles.training import Checkpoint, Optimizer, RobustScaling, Schedule
 
 _LONGEST_LABEL = 2**16  # bytes that a model file may ask for
 
@@ -64,49 +50,15 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         ((150, 3), True)
     """
 
-    class_weight: str | dict[Any, float] | None
-    classes_: np.ndarray
-    class_prior_: np.ndarray
-
     def __init__(
-        self,
-        n_members: int | Auto = "auto",
-        *,
-        preset: str | None = None,
-        effort: str = "default",
-        hidden_sizes: Sequence[int] | Auto = "auto",
-        activation: str | Callable[[], nn.Module] = "auto",
-        batch_norm: bool | Auto = "auto",
-        dropout: float | Auto = "auto",
-        network: NetworkFactory | Auto | None = "auto",
-        head: HeadFunction | Auto | None = "auto",
-        scoring_rule: ScoringRule | Auto | None = "auto",
-        perturbation: Perturbation | Auto | None = "auto",
-        class_weight: str | dict[Any, float] | None = None,
-        max_epochs: int | Auto = "auto",
-        batch_size: int | Auto = "auto",
-        drop_last: bool | Auto = "auto",
-        learning_rate: float | Auto = "auto",
-        schedule: Schedule | Auto = "auto",
-        optimizer: Optimizer | Auto = "auto",
-        weight_decay: float | Auto = "auto",
-        clip_norm: float | Auto | None = "auto",
-        averaging: float | Auto | None = "auto",
-        early_stopping: bool | Auto = "auto",
-        validation_fraction: float | Auto = "auto",
-        patience: int | Auto = "auto",
-        folds: ComplementaryFolds | Auto | None = "auto",
-        time_limit: float | None = None,
-        recalibration: FitRecalibration | Auto | None = "auto",
-        resampling: Resampling | Auto | None = "auto",
-        standardize_inputs: bool | RobustScaling | Auto = "auto",
-        standardize_targets: bool | Auto = "auto",
-        checkpoint: Checkpoint | None = None,
-        random_state: RandomState = None,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
+        self, n_members: int | Auto = "auto", *, class_weight: str | dict[Any, float] | None = None, **settings: Any
     ) -> None:
-        store_arguments(self, locals())
+        super().__init__(n_members, **settings)
+        self.class_weight = class_weight
+
+    # What scikit-learn, `help` and notebooks take for the settings: the common ones, and the one that is its own.
+    _common, _own = inspect.signature(DeepEnsemble.__init__), inspect.signature(__init__).parameters["class_weight"]
+    __init__.__signature__ = _common.replace(parameters=[*_common.parameters.values(), _own])  # type: ignore[attr-defined]
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -123,18 +75,20 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         if is_structured(y):
             raise ValueError("`y` must be labels, got a structured array; for censored times use `DeepEnsembleRegressor`")
         X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
-        codes = self._fit_several(y) if type_of_target(y) == "multilabel-indicator" else self._fit_classes(y)
-        share = np.ones(len(codes)) if sample_weight is None else sample_weight
+        sample_weight, groups = weights_and_groups(X, sample_weight, groups)
+        if type_of_target(y) == "multilabel-indicator":
+            codes = np.asarray(y.todense() if hasattr(y, "todense") else y)
+            self.classes_ = np.arange(codes.shape[1])
+        else:
+            codes = self._fit_classes(y)
         shares = codes if codes.ndim == 2 else np.arange(len(self.classes_)) == codes[:, None]
-        self.class_prior_ = np.average(shares, axis=0, weights=share)
+        self.class_prior_ = np.average(shares, axis=0, weights=sample_weight)
         if self.class_weight is not None:
             weight = compute_sample_weight(self.class_weight, y)
             sample_weight = weight if sample_weight is None else weight * sample_weight
         default = Bernoulli() if codes.ndim == 2 else Categorical()
         codes, n = codes.astype(np.int64 if codes.ndim == 1 else np.float64), len(self.classes_)
-        self._fit_members(Task(X, codes, n, n, default, sample_weight, checked_groups(groups, X)))
+        self._fit_members(Task(X, codes, n, n, default, sample_weight, groups))
         return self
 
     def _fit_classes(self, y: Any) -> np.ndarray:
@@ -147,11 +101,6 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         require(len(self.classes_) > 1, "y", "labels of at least two classes", f"one class ({self.classes_[0]!r})")
         return codes
 
-    def _fit_several(self, y: Any) -> np.ndarray:
-        codes = np.asarray(y.todense() if hasattr(y, "todense") else y)
-        self.classes_ = np.arange(codes.shape[1])
-        return codes
-
     @property
     def _is_multilabel(self) -> bool:
         return getattr(self.ensemble_.head, "kind", "classes") == "labels"
@@ -160,12 +109,9 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         """The predictive mixture over classes, recalibrated if the model is."""
         return cast(Mixture, super().predict_distribution(X))
 
-    def _mixtures(self, X: Any) -> Iterator[Mixture]:
-        return cast(Iterator[Mixture], self._batches(X))
-
     def predict_proba(self, X: Any) -> np.ndarray:
         """Averaged class probabilities, (n, classes); with several labels at once the probability of each, (n, labels)."""
-        probabilities = concatenated(batch.probs for batch in self._mixtures(X)).astype(np.float64)
+        probabilities = concatenated(batch.probs for batch in self._batches(X)).astype(np.float64)
         return probabilities if self._is_multilabel else probabilities / probabilities.sum(axis=1, keepdims=True)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -173,17 +119,16 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         check_is_fitted(self)
         if self._is_multilabel:
             return np.log(self.predict_proba(X))
-        return concatenated(batch.logits for batch in self._mixtures(X)).astype(np.float64)
+        return concatenated(batch.logits for batch in self._batches(X)).astype(np.float64)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label, (n,); with several at once 0 or 1 each, (n, labels)."""
         probabilities = self.predict_proba(X)
         if self._is_multilabel:
             return (probabilities > 0.5).astype(np.int64)
-        labels: np.ndarray = self.classes_[probabilities.argmax(axis=1)]
-        return labels
+        return self.classes_[probabilities.argmax(axis=1)]
 
-    def _target(self, y: Any) -> np.ndarray:
+    def _target(self, y: Any, may_be_censored: bool = False) -> np.ndarray:
         if self._is_multilabel:
             codes: np.ndarray = check_array(y, input_name="y").astype(np.int64)
             fits = codes.shape[1] == len(self.classes_) and np.isin(codes, (0, 1)).all()
@@ -195,12 +140,12 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         return np.searchsorted(self.classes_, labels)
 
     def _fitted_config(self) -> dict[str, Any]:
-        values = self.classes_.tolist()
+        fitted = super()._fitted_config()
+        values = fitted["classes_"]
         if not all(isinstance(value, (bool, int, float, str)) for value in values):
             kinds = sorted({type(value).__name__ for value in values})
             raise ModelFileError(f"labels must be strings, numbers or booleans to be saved, got {', '.join(kinds)}")
-        prior = {"class_prior_": self.class_prior_.tolist()} if hasattr(self, "class_prior_") else {}
-        return {"classes_": {"dtype": self.classes_.dtype.str, "values": values}, **prior}
+        return fitted | {"classes_": {"dtype": self.classes_.dtype.str, "values": values}}
 
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
         if not hasattr(self, "class_prior_"):
@@ -208,9 +153,6 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         shares = self.class_prior_
         shares = np.array([1 - shares[target], shares[target]]) if self._is_multilabel else shares
         return torch.distributions.Categorical(probs=torch.from_numpy(shares))
-
-    def _report_labels(self) -> Any:
-        return (0, 1) if self._is_multilabel else self.classes_
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         values, dtype = fitted["classes_"]["values"], np.dtype(fitted["classes_"]["dtype"])

@@ -7,22 +7,17 @@ import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, check_array, check_consistent_length
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import is_structured, times_and_events
-from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
-from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, checked_groups, concatenated
+from deep_ensembles.estimators._deep_ensemble import FLOATS, NUMBERS, DeepEnsemble, concatenated, weights_and_groups
 from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.recipes import Task
-from deep_ensembles.scoring import censored
-
-_CONSTANT_ROWS = 10_000  # are enough for a few parameters
+from deep_ensembles.report.constant import constant_prediction, fitted_constant
 
 
 class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
@@ -69,9 +64,6 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         ((442,), (442,), (442, 2))
     """
 
-    n_outputs_: int
-    constant_: list[float] | None
-
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -96,15 +88,11 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         else:
             X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
             y = np.ascontiguousarray(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, dtype=np.float64)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+        sample_weight, groups = weights_and_groups(X, sample_weight, groups)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
-        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, checked_groups(groups, X)))
-        self.constant_ = _fitted_constant(self.ensemble_, y, sample_weight)
+        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, groups))
+        self.constant_ = fitted_constant(self.ensemble_, y, sample_weight)
         return self
-
-    def _kinds(self, default_head: Any) -> Sequence[str]:
-        return ("numbers", "counts", "vectors")
 
     @overload
     def predict(self, X: Any, return_std: Literal[False] = False) -> np.ndarray: ...
@@ -129,8 +117,7 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R², the share of the variance explained; of censored times (see `fit`) the concordance index."""
         if not is_structured(y):
-            explained: float = super().score(X, y, sample_weight)
-            return explained
+            return super().score(X, y, sample_weight)
         require(sample_weight is None, "sample_weight", "None for censored times", sample_weight)
         return concordance_index(-self.predict(X), *times_and_events("y", y).T)
 
@@ -140,85 +127,32 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         require(levels.size > 0, "quantiles", "at least one number", quantiles)
         for level in levels:
             check_number("quantiles", float(level), low=0, high=1)
-        return concatenated(
-            torch.stack([batch.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels.tolist()], dim=1)
-            for batch in self._batches(X)
-        )
+        points = torch.tensor(levels)
+        return concatenated(torch.stack([batch.icdf(point) for point in points], dim=1) for batch in self._batches(X))
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> np.ndarray:
         """The central interval that holds `coverage` of the mass: lower and upper end, (n, 2); or (n, 2, targets)."""
         check_number("coverage", coverage, low=0, high=1)
         return self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2])
 
-    def _target(self, y: Any) -> np.ndarray:
-        require(not is_structured(y), "y", "times that are all known", "censored ones",
-                "use `score` or `report`")  # fmt: skip
+    def _target(self, y: Any, may_be_censored: bool = False) -> np.ndarray:
+        if is_structured(y):
+            require(may_be_censored, "y", "times that are all known", "censored ones", "use `score` or `report`")
+            require(self.n_outputs_ == 1, "y", f"{self.n_outputs_} targets per row", "censored times, which are one")
+            times_and_events("y", y)
+            return np.asarray(y)
         targets: np.ndarray = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         columns = targets.reshape(len(targets), -1)
         require(columns.shape[1] == self.n_outputs_, "y", f"{self.n_outputs_} target(s) per row", columns.shape[1])
         return columns[:, 0] if self.n_outputs_ == 1 else columns
 
-    def _report_target(self, y: Any) -> np.ndarray:
-        if not is_structured(y):
-            return self._target(y)
-        require(self.n_outputs_ == 1, "y", f"{self.n_outputs_} targets per row", "censored times, which are one")
-        times_and_events("y", y)
-        return np.asarray(y)
-
     def _constant(self, target: int) -> torch.distributions.Distribution | None:
-        shift, scale = self.ensemble_.standardization.target_shift, self.ensemble_.standardization.target_scale
-        if getattr(self, "constant_", None) is not None:
-            same = _in_units(self.ensemble_, torch.tensor(self.constant_, dtype=torch.float64))
-            return indexed(marginal(same), (0, target)) if same.event_shape else indexed(same, 0)
-        has_mean = getattr(self.ensemble_.head, "scaling", "location-scale") == "location-scale"
-        if shift is None or scale is None or not has_mean:
-            return None
-        mean, deviation = (unit.cpu().reshape(self.ensemble_.n_members, -1)[:, target] for unit in (shift, scale))
-        return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
-
-    def _fitted_config(self) -> dict[str, Any]:
-        constant = {} if getattr(self, "constant_", None) is None else {"constant_": self.constant_}
-        return {"n_outputs_": self.n_outputs_, **constant}
+        return constant_prediction(self.ensemble_, getattr(self, "constant_", None), target)
 
     def _restore_fitted(self, fitted: dict[str, Any]) -> None:
         self.n_outputs_ = fitted["n_outputs_"]
-        self._check_head(self.n_outputs_, ("numbers", "counts", "vectors"))
+        self._check_head(self.n_outputs_, NUMBERS)
         self.constant_ = fitted.get("constant_")
         if self.constant_ is not None:
             known = isinstance(self.constant_, list) and all(type(value) is float for value in self.constant_)
             require(known and len(self.constant_) == self.ensemble_.n_outputs, "constant_", "raw outputs", self.constant_)
-
-
-def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Distribution:
-    """The first member's prediction of one row for raw outputs, in the units of the targets."""
-    units = (ensemble.standardization.target_shift, ensemble.standardization.target_scale)
-    shift, scale = (None if unit is None else unit[:1].cpu().double() for unit in units)
-    same: torch.distributions.Distribution = ensemble.head(raw[None])
-    return same if shift is None or scale is None else rescaled(same, shift, scale)
-
-
-def _fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
-    """The raw outputs, the same for every row, that make the training targets most probable.
-
-    None for points, and for normals unless targets are censored. They are what a report compares a model with: a
-    prediction of the same family that knows no inputs.
-    """
-    raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
-    same = marginal(ensemble.head(raw[None].detach()))
-    if isinstance(same, Delta) or (isinstance(same, torch.distributions.Normal) and not is_structured(y)):
-        return None
-    rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
-    targets = torch.from_numpy((times_and_events("y", y) if is_structured(y) else y.astype(np.float64))[rows])
-    weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
-    optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")
-
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
-        constant = _in_units(ensemble, raw)
-        scores = censored()(constant, targets) if is_structured(y) else -log_density(constant, targets)
-        value = (scores * weights).sum() / weights.sum()
-        value.backward()
-        return value
-
-    optimizer.step(loss)
-    return raw.tolist() if bool(raw.isfinite().all()) else None

@@ -36,7 +36,7 @@ class Ray:
             ray.init(self.address, ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
         except ConnectionError as error:
             raise ValueError(f"`address` must be that of a running Ray cluster, got {self.address!r} ({error})") from error
-        task = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus)(_do)
+        task: Any = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus)(lambda work, item: work(item))
         pending = {task.remote(work, item): item for item in items}
         try:
             while pending:
@@ -50,7 +50,3 @@ class Ray:
         finally:
             for unfinished in pending:
                 ray.cancel(unfinished, force=True)
-
-
-def _do(work: Callable[[Any], None], item: Any) -> None:
-    work(item)

@@ -1,6 +1,6 @@
 """Members: M networks as one. The fastest way that a network allows is chosen by `assemble`."""
 
-from deep_ensembles.members._assemble import Factory, assemble, rebuild
+from deep_ensembles.members._assemble import Factory, assemble, new_modules, rebuild
 from deep_ensembles.members._base import FlatStack, Members, concatenated_members, copy_module, copy_runs
 from deep_ensembles.members.looped import Looped
 from deep_ensembles.members.plain import Plain
@@ -8,5 +8,5 @@ from deep_ensembles.members.stacked import Stacked
 
 __all__ = [
     "Factory", "FlatStack", "Looped", "Members", "Plain", "Stacked", "assemble", "concatenated_members", "copy_module",
-    "copy_runs", "rebuild",
+    "copy_runs", "new_modules", "rebuild",
 ]  # fmt: skip

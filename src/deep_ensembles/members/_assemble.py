@@ -7,7 +7,6 @@ from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.conv import _ConvNd
 from torch.overrides import TorchFunctionMode
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
@@ -17,6 +16,7 @@ from deep_ensembles.members.plain import Plain, is_plain
 from deep_ensembles.members.stacked import Stacked
 
 Factory = Callable[[], nn.Module]
+Tensors = Mapping[str, Tensor]
 
 # A stack of convolutions is one grouped convolution, which CPUs compute more slowly than one after another unless they are
 # so small that calling them is what takes the time.
@@ -60,14 +60,7 @@ def assemble(build: Factory, seeds: Sequence[int], example: Tensor, kind: type[M
 
 
 def rebuild(
-    build: Factory,
-    seeds: Sequence[int],
-    kind: str,
-    parameters: Mapping[str, Tensor],
-    buffers: Mapping[str, Tensor],
-    example: Tensor,
-    *,
-    trusted: bool,
+    build: Factory, seeds: Sequence[int], kind: str, parameters: Tensors, buffers: Tensors, example: Tensor, *, trusted: bool
 ) -> Members:
     """Members from stored tensors; the factory gives the structure, `example` its sizes where they are lazy.
 
@@ -103,7 +96,7 @@ class _Limit(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+def _check_fits(module: nn.Module, parameters: Tensors, buffers: Tensors) -> None:
     """The network must have the stored tensors, of the same shapes (but for the member axis) and types."""
     pairs = {"parameters": (trainable(module), parameters), "buffers": (untrained(module), buffers)}
     for what, (wanted, stored) in pairs.items():
@@ -113,19 +106,30 @@ def _check_fits(module: nn.Module, parameters: Mapping[str, Tensor], buffers: Ma
             raise ValueError(f"the network does not fit the model: its {what} are {built}, the model's {kept}")
 
 
-def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
+def new_modules(build: Factory) -> Factory:
+    """The factory, which is refused when it makes anything but a new module each time."""
     if isinstance(build, nn.Module):
         raise TypeError(f"the network must be a function that builds a torch.nn.Module, got {type(build).__name__}; "
                         "write `lambda: YourModule(...)`")  # fmt: skip
-    modules, known = [], WeakSet[nn.Module]()
-    for seed in seeds:
-        with seeded(torch_seed(seed, Purpose.INITIALISATION)):
-            built = build()
+    known = WeakSet[nn.Module]()
+
+    def checked() -> nn.Module:
+        built = build()
         if not isinstance(built, nn.Module):
             raise TypeError(f"the network factory must return a torch.nn.Module, got {type(built).__name__}")
         if built in known:
             raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
         known.add(built)
+        return built
+
+    return checked
+
+
+def _build(build: Factory, seeds: Sequence[int], example: Tensor) -> list[nn.Module]:
+    build, modules = new_modules(build), []
+    for seed in seeds:
+        with seeded(torch_seed(seed, Purpose.INITIALISATION)):
+            built = build()
         modules.append(_initialised(copy_module(built), seed, example))
     states = [trainable(module) | untrained(module) for module in modules]
     if len({frozenset((name, tensor.shape) for name, tensor in state.items()) for state in states}) > 1:
@@ -187,7 +191,7 @@ def _is_rounding(modules: list[nn.Module], example: Tensor) -> bool:
 
 def _convolution_weights(module: nn.Module) -> list[int]:
     """How many weights each convolution of a network has."""
-    return [part.weight.numel() for part in module.modules() if isinstance(part, _ConvNd)]
+    return [part.weight.numel() for part in module.modules() if isinstance(part, nn.modules.conv._ConvNd)]
 
 
 def _takes_channels_last(module: nn.Module, example: Tensor) -> bool:

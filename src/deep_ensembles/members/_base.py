@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 from typing_extensions import Self
 
@@ -102,13 +101,9 @@ class Members(ABC):
         self._use(self.parameters.views, self.gradients.views, self.buffers)
         return self.gradients
 
-    def gradient_views(self) -> list[Tensor]:
-        """The tensors that `backward` writes into."""
-        return list(self._gradients.values())
-
-    def buffer_views(self) -> list[Tensor]:
-        """The tensors that a training pass may change: running statistics, beside what never changes."""
-        return list(self._buffers.values())
+    def changing_views(self) -> list[Tensor]:
+        """The tensors that a training pass may change: gradients, and running statistics among the buffers."""
+        return [*self._gradients.values(), *self._buffers.values()]
 
     def window(self, start: int, stop: int) -> Members:
         """Members start … stop-1 as views: training the window trains these members."""
@@ -222,7 +217,7 @@ class AutogradMembers(Members):
 def copy_module(module: nn.Module) -> nn.Module:
     """A network that shares nothing with this one; weights that are tied inside of it stay tied."""
     held = [value for part in module.modules() for value in tree_leaves(vars(part)) if isinstance(value, Tensor)]
-    held = [tensor for tensor in held if not isinstance(tensor, nn.Parameter) and not is_lazy(tensor)]
+    held = [tensor for tensor in held if not isinstance(tensor, nn.Parameter) and not nn.parameter.is_lazy(tensor)]
     # `deepcopy` would take the whole of what a view shows a part of, and refuses tensors with a graph.
     loose = [tensor for tensor in held if not (tensor.is_leaf and tensor.requires_grad)]
     memo: dict[int, Any] = {id(tensor): tensor.detach().clone() for tensor in loose}
@@ -298,10 +293,6 @@ class FlatStack:
         blocks = self.flat.split([tensor.numel() for tensor in tensors.values()])
         self.views = {name: block.view(tensors[name].shape) for name, block in zip(tensors, blocks, strict=True)}
 
-    def copy(self) -> FlatStack:
-        """The same numbers in a buffer of their own."""
-        return FlatStack(self.views)
-
     def zeros_like(self) -> FlatStack:
         """A stack of the same layout, filled with zeros."""
         return FlatStack({name: torch.zeros_like(view) for name, view in self.views.items()})
@@ -319,10 +310,11 @@ class FlatStack:
         return torch.stack(checks).all(0).cpu()
 
 
-def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]) -> None:
-    """Copy runs of every tensor: pairs of (run in `source`, run in `target`)."""
-    if not pairs:
-        return
+def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]] | None) -> None:
+    """Copy runs of every tensor: pairs of (run in `source`, run in `target`), or None for all."""
     for name, tensor in source.items():
-        index = torch.as_tensor(pairs, device=tensor.device)
-        target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))
+        if pairs is None:
+            target[name].copy_(tensor)
+        elif pairs:
+            index = torch.as_tensor(pairs, device=tensor.device)
+            target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))

@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from deep_ensembles._random import MemberNoise, torch_generators
@@ -50,12 +49,10 @@ class Stacked(AutogradMembers):
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
             state = parameters | buffers
             state |= {alias: state[name] for alias, name in self._aliases.items()}
-            out: Tensor = functional_call(template, state, (x,), tie_weights=False)
-            return out
+            return torch.func.functional_call(template, state, (x,), tie_weights=False)
 
         with _operations_with_a_batching_rule():
-            raw: Tensor = vmap(one, randomness=randomness)(self._stacks, self._buffers, inputs)
-        return raw
+            return torch.func.vmap(one, randomness=randomness)(self._stacks, self._buffers, inputs)
 
 
 def _aliases(module: nn.Module) -> dict[str, str]:
@@ -66,8 +63,7 @@ def _aliases(module: nn.Module) -> dict[str, str]:
     names: dict[int, str] = {}
     places: set[tuple[int, str]] = set()
     aliases = {}
-    everything = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
-    for name, tensor in everything:
+    for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)):
         path, _, last = name.rpartition(".")
         place = id(module.get_submodule(path)), last
         if id(tensor) in names and place not in places:

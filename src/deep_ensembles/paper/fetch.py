@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deep_ensembles._files import file_sum, write_atomically
-from deep_ensembles._pictures import DatasetError
+from deep_ensembles._files import write_atomically
 from deep_ensembles._terminal import progress
+from deep_ensembles.images import DatasetError
 from deep_ensembles.paper.datasets._dataset import Card, Original
+from deep_ensembles.paper.records import file_sum
 
 try:
     import pooch

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_ensembles._files import file_sum, json_ready, write_atomically
+from deep_ensembles._files import json_ready, write_atomically
 
 CONFIG, RESULT, ARRAYS, DONE = "config.json", "result.json", "predictions.npz", "DONE"
 
@@ -87,6 +87,15 @@ def read_record(root: Path, cell: Cell) -> Record | None:
         return Record(cell, path, json.loads((path / RESULT).read_text()))
     except (OSError, ValueError):
         return None
+
+
+def file_sum(path: Path) -> str:
+    """The SHA-256 of a file's content."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from deep_ensembles import metrics
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
-from deep_ensembles._splits import cross_validation_splits, over_splits, paired
+from deep_ensembles._splits import cross_validation_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
+from deep_ensembles.report.splits import over_splits, paired
 from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.selection import Fitted
 from deep_ensembles.tabular.data import Log, TableData, read_data

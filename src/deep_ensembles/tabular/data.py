@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from deep_ensembles import columns
 from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
-from deep_ensembles._splits import hold_out, hold_out_groups, hold_out_latest
+from deep_ensembles._splits import Split, hold_out
 from deep_ensembles._terminal import Listing
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
@@ -145,15 +145,38 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
     if wanted == 0:
         return rows, rows[:0]
     if data.times is not None:
-        train, held_out = hold_out_latest(data.times, wanted)
+        train, held_out = _hold_out_latest(data.times, wanted)
         if not len(held_out):
             raise columns.TableError(f"`{settings.time}` is the same in the latest rows, so that none can be held out")
         return train, held_out
     generator = stream(run_seeds(settings.seed, 1)[0], Purpose.VALIDATION, 1)
     if data.groups is not None:
-        return hold_out_groups(data.groups, wanted, generator)
+        return _hold_out_groups(data.groups, wanted, generator)
     strata = data.y.astype(np.int64) if data.target.classes else None
     return hold_out(rows, wanted / n, generator, strata)
+
+
+def _hold_out_groups(groups: np.ndarray, n_rows: int, generator: np.random.Generator) -> Split:
+    """(rows to train on, rows held out): whole groups, drawn at random until about so many rows are held out.
+
+    Arguments:
+        groups: the number of each row's group, from 0.
+    """
+    order = generator.permutation(int(groups.max()) + 1)
+    enough = int(np.searchsorted(np.cumsum(np.bincount(groups)[order]), n_rows)) + 1
+    held_out = np.isin(groups, order[: min(enough, len(order) - 1)])
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def _hold_out_latest(times: np.ndarray, n_rows: int) -> Split:
+    """(rows to train on, rows held out): the latest, at most so many; rows of the same time stay together.
+
+    Example:
+        >>> _hold_out_latest(np.array([3.0, 1.0, 2.0, 3.0]), 2)
+        (array([1, 2]), array([0, 3]))
+    """
+    held_out = times > np.sort(times)[len(times) - n_rows - 1]
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData, TableData]:

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from deep_ensembles import recalibration
-from deep_ensembles._splits import regular_parts
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
@@ -222,7 +221,11 @@ class HeldOut:
         n = len(self.target)
         if n < ENOUGH:
             return [np.arange(n)]
-        return regular_parts(_PARTS, n, self.groups, self.times)
+        if self.times is not None:
+            return np.array_split(np.argsort(self.times, kind="stable"), _PARTS)
+        kinds = np.arange(n) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
+        parts = [np.flatnonzero(kinds % _PARTS == part) for part in range(_PARTS)]
+        return [part for part in parts if len(part)]
 
     def batches(self) -> Iterator[Batch]:
         """Each part recalibrated by the others, or where rows are the latest by those before it."""

@@ -5,7 +5,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed
 
-Draws: TypeAlias = Sequence[tuple[int, int] | None]
-Steps: TypeAlias = list[list[int]]  # their sizes, block by block
+Draws = Sequence[tuple[int, int] | None]
+Steps = list[list[int]]  # their sizes, block by block
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20
@@ -63,10 +63,8 @@ class BatchLoader(ABC):
 
 def batch_loader(rows: Rows, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> BatchLoader:
     """The loader for this kind of rows."""
-    if isinstance(rows, InMemory):
-        return _MemoryLoader(rows, statistics, groups, like)
-    assert isinstance(rows, Streamed)
-    return _StreamLoader(rows, statistics, groups, like)
+    kind: Any = _MemoryLoader if isinstance(rows, InMemory) else _StreamLoader
+    return kind(rows, statistics, groups, like)
 
 
 class _MemoryLoader(BatchLoader):
@@ -99,12 +97,9 @@ class _MemoryLoader(BatchLoader):
         return parts
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        groups = self.groups[list(runs)]
-        start = 0
-        for part in parts:
-            stop = start + sum(part)
-            yield self._block(index[:, start:stop], groups, part)
-            start = stop
+        ends = itertools.accumulate(map(sum, parts), initial=0)
+        for (start, stop), part in zip(itertools.pairwise(ends), parts, strict=True):
+            yield self._block(index[:, start:stop], self.groups[list(runs)], part)
 
     def _block(self, index: np.ndarray, groups: np.ndarray, sizes: list[int]) -> Block:
         shape = index.shape
@@ -141,15 +136,14 @@ class _StreamLoader(BatchLoader):
         return [[size] for size in sizes]
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        ends = np.cumsum([0, *(size for part in parts for size in part)])
-        steps = [index[:, a:b] for a, b in itertools.pairwise(ends)]
+        steps = np.split(index, np.cumsum(list(itertools.chain(*parts)))[:-1], axis=1)
         drawn = draws or [None] * len(index)
-        numbered = [[Row.many(rows, draw) for rows, draw in zip(step, drawn, strict=True)] for step in steps]
-        self.batches[:] = [list(itertools.chain(*runs)) for runs in numbered]
+        self.batches[:] = [
+            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
+        ]
         groups = self.groups[list(runs)].tolist()
-        for step, batch in zip(steps, self.data_loader, strict=True):
+        for shape, batch in zip((step.shape for step in steps), self.data_loader, strict=True):
             inputs, targets, weights = self.rows.unpack_batch(batch)
-            shape = step.shape
             inputs, targets = inputs.to(self.device), targets.to(self.device)
             inputs = self.standardization.inputs(inputs.view(*shape, *inputs.shape[1:]), self.dtype, groups)
             targets = self.standardization.targets(targets.view(*shape, *targets.shape[1:]), self.dtype, groups)

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from deep_ensembles._checks import check_integer, check_number, require
@@ -94,7 +93,7 @@ class CheckpointWriter:
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
         metadata["checksum"] = _checksum(stored, metadata["facts"])
-        write_atomically(Path(self.settings.path), save(stored, metadata))
+        write_atomically(Path(self.settings.path), safetensors.torch.save(stored, metadata))
         self._last = time.monotonic()
 
     def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -103,10 +102,10 @@ class CheckpointWriter:
         if not self.settings.resume or not path.exists():
             return None
         try:
-            with safe_open(path, "pt") as file:
+            with safetensors.safe_open(path, "pt") as file:
                 metadata = file.metadata() or {}
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except (SafetensorError, OSError) as error:
+        except (safetensors.SafetensorError, OSError) as error:
             raise ValueError(f"the checkpoint {path} cannot be read ({error}); delete it to start anew") from error
         if metadata.get("checksum") != _checksum(tensors, metadata.get("facts", "")):
             raise ValueError(f"the checkpoint {path} is damaged (its checksum does not fit); delete it to start anew")

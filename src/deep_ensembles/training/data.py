@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from deep_ensembles._checks import require
-from deep_ensembles.training.inputs import check_kind, split_item
-from deep_ensembles.training.parts import InputParts
+from deep_ensembles._tensors import check_kind
+from deep_ensembles.training.parts import InputParts, split_item
 
 
 @dataclass(frozen=True)

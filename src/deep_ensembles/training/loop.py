@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles._terminal import progress
-from deep_ensembles.members import Factory, Members
+from deep_ensembles.members import Factory, Members, copy_runs
 from deep_ensembles.training.batches import Block, Segment, segments, split_segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Standardization
@@ -72,7 +73,7 @@ def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm,
         while session.active:
             session.train_epoch()
             if time.monotonic() >= end:
-                session.stop_all()
+                session.active = []
             note = f"members {len(session.active)}  score {session.state.latest_score():.4f}"
             update(completed=session.epochs_done(), note=note)
     return session.result()
@@ -82,15 +83,9 @@ class _Session:
     """A training under way: the stack of runs that are still trained, and the state of all."""
 
     def __init__(
-        self,
-        prepared: Prepared,
-        runs: Sequence[Run],
-        algorithm: Algorithm,
-        recipe: Recipe,
-        writer: CheckpointWriter | None,
+        self, prepared: Prepared, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, writer: CheckpointWriter | None
     ) -> None:
-        self.prepared, self.runs, self.algorithm, self.recipe = prepared, list(runs), algorithm, recipe
-        self.writer = writer
+        self.prepared, self.runs, self.algorithm, self.recipe, self.writer = prepared, list(runs), algorithm, recipe, writer
         self.interrupted: Callable[[], bool] = lambda: False
         self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
@@ -175,8 +170,7 @@ class _Session:
         window = self.stack.window(segment.start, segment.stop)
         groups = [self._update_group(r) for r in runs]
         update = self.stack.updater(segment.start, groups, recipe.optimizer, self._rate_factor, recipe.clip_norm)
-        scale = self._perturbation_scale(runs)
-        seeds = self._noise_seeds(runs, window)
+        scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
         blocks = self.prepared.loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
         for block, unlabelled in zip(blocks, self._unlabelled(segment, first_row, parts[skip:]), strict=True):
@@ -187,27 +181,26 @@ class _Session:
                 step += 1
             self._record(block, torch.cat(raws, dim=1), segment)
             if self.writer is not None and (self.writer.due(None) or self.interrupted()):
-                self._write()
+                self._write(self.writer)
                 if self.interrupted():
                     raise KeyboardInterrupt
 
     def _batches(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
         """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
-        weights: Sequence[Tensor | None] = [None] * len(block.sizes)
+        factors: list[Any] = [1.0 / size for size in block.sizes]
         if block.weights is not None:
-            weights = block.weights.split(block.sizes, dim=1)
-        batches = zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), weights, strict=True)
-        for inputs, targets, weight in batches:
-            size = inputs.shape[1]
-            yield inputs, targets, 1.0 / size if weight is None else weight / size
+            factors = [weights / weights.shape[1] for weights in block.weights.split(block.sizes, 1)]
+        return zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), factors, strict=True)
 
     def _update_group(self, r: int) -> UpdateGroup:
         run, recipe, state = self.runs[r], self.recipe, self.state
         rate = recipe.learning_rate if run.learning_rate is None else run.learning_rate
         decay = recipe.weight_decay if run.weight_decay is None else run.weight_decay
-        steps = len(recipe.batch_sizes(len(run.rows)))
         rate *= _RESTART_FACTOR ** int(state.restarts[r])
-        return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), steps)
+        return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), self._n_steps(r))
+
+    def _n_steps(self, r: int) -> int:
+        return len(self.recipe.batch_sizes(len(self.runs[r].rows)))
 
     def _rate_factor(self, group: UpdateGroup, step: int) -> float:
         per_epoch = group.steps_per_epoch
@@ -227,8 +220,7 @@ class _Session:
         if not window.traits.needs_seeds and not self.algorithm.uses_randomness:
             return lambda step: unused
         streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.state.epoch[r])) for r in runs]
-        steps = [len(self.recipe.batch_sizes(len(self.runs[r].rows))) for r in runs]
-        seeds = [generator.integers(0, 2**62, size=(n, 3)) for generator, n in zip(streams, steps, strict=True)]
+        seeds = [s.integers(0, 2**62, (self._n_steps(r), 3)) for r, s in zip(runs, streams, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
     def _record(self, block: Block, raw: Tensor, segment: Segment) -> None:
@@ -255,7 +247,7 @@ class _Session:
         self.loss.zero_()
         self._drop_finished()
         if self.writer is not None and (not self.active or self.writer.due(int(self.state.epoch.max()))):
-            self._write()
+            self._write(self.writer)
 
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
@@ -306,8 +298,7 @@ class _Session:
                 raise TrainingDiverged(
                     f"member {r} diverged in epoch {int(state.epoch[r]) + 1} (its loss or weights are not finite), and "
                     f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
-                    "lower `learning_rate`, set `clip_norm`, or check the data for extreme values"
-                )
+                    "lower `learning_rate`, set `clip_norm`, or check the data for extreme values")  # fmt: skip
         self.stack.restore(state.best_parameters.views, state.best_buffers, [(self.active[i], i) for i in diverged])
 
     def _drop_finished(self) -> None:
@@ -319,10 +310,6 @@ class _Session:
             stack = self.stack.select(remaining) if remaining else self.stack
             self._activate([self.active[i] for i in remaining], stack)
 
-    def stop_all(self) -> None:
-        """Train no run any longer."""
-        self.active = []
-
     def epochs_done(self) -> int:
         """How far the slowest run that is still trained has come."""
         return int(self.state.epoch[self.active].min()) if self.active else self.recipe.max_epochs
@@ -330,21 +317,18 @@ class _Session:
     def result(self) -> Trained:
         """Every run with its best weights."""
         members = self.prepared.members
-        members.parameters.flat.copy_(self.state.best_parameters.flat)
-        for name, tensor in self.state.best_buffers.items():
-            members.buffers[name].copy_(tensor)
+        copy_runs(self.state.best_parameters.views, members.parameters.views, None)
+        copy_runs(self.state.best_buffers, members.buffers, None)
         return Trained(members, self.prepared.standardization, self.state.history, self.state.held_out)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def _tensors(self) -> dict[str, Tensor]:
         """What a checkpoint holds, as the tensors themselves."""
-        tensors = {"loss": self.loss} | self.state.tensors()
-        return tensors | self.stack.tensors() if self.active else tensors
+        return {"loss": self.loss} | self.state.tensors() | (self.stack.tensors() if self.active else {})
 
-    def _write(self) -> None:
-        assert self.writer is not None
-        self.writer.write(self._tensors(), {"active": self.active, "position": self.position})
+    def _write(self, writer: CheckpointWriter) -> None:
+        writer.write(self._tensors(), {"active": self.active, "position": self.position})
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one to go on from."""
@@ -352,8 +336,7 @@ class _Session:
         if saved is None:
             return
         tensors, facts = saved
-        active: list[int] = facts["active"]
-        if active != self.active:
+        if (active := facts["active"]) != self.active:
             self._activate(active, self.stack.select(active) if active else self.stack)
         self.position = facts["position"]
         for name, tensor in self._tensors().items():

@@ -1,14 +1,13 @@
-"""Inputs that are a dict or tuple of tensors: packed as one flat tensor for all that trains and predicts, and unpacked."""
+"""Inputs that are a dict or tuple of tensors, or items of a dataset: one flat tensor for all that trains and predicts."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +15,12 @@ from torch.utils.data import BatchSampler, default_collate
 
 from deep_ensembles._checks import require
 from deep_ensembles._random import Purpose, seeded, torch_seed
-from deep_ensembles.members import Factory, copy_module
-from deep_ensembles.training.inputs import check_finite, check_kind, input_tensor, is_dataset, is_parts, listed, split_item
+from deep_ensembles._tensors import check_finite, check_kind, input_tensor, is_dataset, listed
+from deep_ensembles.members import Factory, copy_module, new_modules
 
 _WHOLE = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
 _EXACT = 2**24  # whole numbers up to here are exact in float32
+_TARGET_KEYS, _WEIGHT_KEY = ("target", "targets", "label", "labels", "y"), "weight"
 _MOST_TRIED = 8  # whole-number parts of which every choice is tried
 
 
@@ -119,19 +119,21 @@ class InputParts:
             cure = f"{key!r} is {'missing' if key in keys else 'not known'}"
             require(key in keys and key in given, "inputs", str(self), listed(given), cure)
         tensors = _part_tensors({key: given[key] for key in keys})
-        for key, shape, dtype in zip(keys, self.shapes, self.dtypes, strict=True):
-            _check_part(f"inputs[{key!r}]", tensors[key], shape, dtype)
+        for (key, tensor), shape, dtype in zip(tensors.items(), self.shapes, self.dtypes, strict=True):
+            name = f"inputs[{key!r}]"
+            require(tuple(tensor.shape[1:]) == shape, name, f"of shape {['n', *shape]}", list(tensor.shape))
+            if dtype != "float":
+                _check_whole(name, tensor, dtype)
         return tensors
 
     def pack(self, values: Any) -> Tensor:
         """These inputs, a dict or tuple of `[row, …]`, as numbers `[row, number]`."""
-        return self.join(list(self.checked(values).values()))
+        return self.join(self.checked(values).values())
 
-    def join(self, tensors: Sequence[Tensor]) -> Tensor:
+    def join(self, tensors: Iterable[Tensor]) -> Tensor:
         """The same for parts that are checked."""
         dtype = torch.float64 if self.precise else torch.float32
-        sizes = map(math.prod, self.shapes)
-        return torch.cat([part.reshape(len(part), n).to(dtype) for part, n in zip(tensors, sizes, strict=True)], dim=1)
+        return torch.cat([part.to(dtype).reshape(len(part), math.prod(part.shape[1:])) for part in tensors], dim=1)
 
     def unpack(self, flat: Tensor) -> dict[str, Tensor] | tuple[Tensor, ...]:
         """The parts of `[row, number]`."""
@@ -168,15 +170,19 @@ def _extremes(tensor: Tensor) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _check_part(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: str) -> None:
-    require(tuple(tensor.shape[1:]) == shape, name, f"of shape {['n', *shape]}", list(tensor.shape))
-    if dtype == "float":
-        return
+def _check_whole(name: str, tensor: Tensor, dtype: str) -> None:
     if tensor.is_floating_point():
         raise TypeError(f"`{name}` must be whole numbers ({dtype}), as the network takes them, got {tensor.dtype}")
     low, high = (0, 1) if dtype == "bool" else (torch.iinfo(_WHOLE[dtype]).min, torch.iinfo(_WHOLE[dtype]).max)
     low, high, (least, greatest) = max(low, -_EXACT), min(high, _EXACT), _extremes(tensor)
     require(low <= least and greatest <= high, name, f"{dtype} from {low} to {high}", [least, greatest])
+
+
+def is_parts(inputs: Any) -> bool:
+    """Whether these are inputs of several tensors: a dict, or a tuple of tensors or arrays (not of rows of numbers)."""
+    if isinstance(inputs, Mapping):
+        return True
+    return isinstance(inputs, tuple) and len(inputs) > 0 and all(getattr(part, "shape", ()) for part in inputs)
 
 
 def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
@@ -207,6 +213,31 @@ def input_batches(inputs: Any, size: int, parts: InputParts | None) -> Iterator[
     for start in range(0, max(1, len(next(iter(tensors.values())))), size):
         rows = [tensor[start : start + size] for tensor in tensors.values()]
         yield rows[0] if parts is None else parts.join(rows)
+
+
+def split_item(item: Any, names: Sequence[str] = (), *, labelled: bool = True) -> tuple[Any, Any, Any]:
+    """Input, target and weight of a dataset's item, or of a batch of collated items.
+
+    Arguments:
+        item: `(input, target)`, `(input, target, weight)`, or a dict with a target, maybe a weight, and the input: the value
+            that is left, or the dict of all that are left.
+        names: keys of the input, where they are known.
+        labelled: whether there must be a target; without, an item may be the input alone.
+    """
+    if isinstance(item, Mapping):
+        present = [name for name in _TARGET_KEYS if name in item and name not in names]
+        if len(present) > 1 or (labelled and not present):
+            raise TypeError("items of the dataset must have one target, under the key `target`, `label` or `y`, got the "
+                            f"keys {listed(item)}; or return (input, target)")  # fmt: skip
+        others = {*present, _WEIGHT_KEY} - {*names}
+        rest = {name: value for name, value in item.items() if name not in others}
+        values = next(iter(rest.values())) if len(rest) == 1 and not names else rest
+        return values, item[present[0]] if present else None, item[_WEIGHT_KEY] if _WEIGHT_KEY in {*item} & others else None
+    if labelled and not (isinstance(item, (tuple, list)) and len(item) in (2, 3)):
+        raise TypeError("items of the dataset must be (input, target) or (input, target, weight), or a dict with the key "
+                        f"`target`, got {type(item).__name__}")  # fmt: skip
+    values, target, weight = (*item, None, None)[:3] if isinstance(item, (tuple, list)) else (item, None, None)
+    return values, target, weight
 
 
 def _item_input(item: Any, parts: InputParts | None) -> Any:
@@ -243,18 +274,8 @@ class PartsNetwork(nn.Module):
 
 def with_parts(build: Factory, parts: InputParts) -> Factory:
     """The factory of networks that take one flat tensor instead of these parts."""
-    known = WeakSet[nn.Module]()
-
-    def build_with_parts() -> nn.Module:
-        network = build()
-        if not isinstance(network, nn.Module):  # an error where members are assembled
-            return network
-        if network in known:
-            raise ValueError("the network factory must build a new module each time it is called, got the same one twice")
-        known.add(network)
-        return PartsNetwork(network, parts)
-
-    return build_with_parts
+    build = new_modules(build)
+    return lambda: PartsNetwork(build(), parts)
 
 
 def choose_inputs(
@@ -270,14 +291,11 @@ def choose_inputs(
         example: two rows, packed if there are parts.
         seed: that of the first run, whose network is built here and not again.
     """
-    undecided = parts is not None or (standardize and not example.is_floating_point())
-    if not undecided or isinstance(build, nn.Module):
+    if parts is None and (not standardize or example.is_floating_point()):
         return build, parts, standardize
     with seeded(torch_seed(seed, Purpose.INITIALISATION)):
-        first = [build()]
+        first = [new_modules(build)()]
     network, factory = first[0], lambda: first.pop() if first else build()
-    if not isinstance(network, nn.Module):
-        return factory, parts, standardize
     if parts is None:
         refused = _refusal(network, _signs(example)) is not None and _refusal(network, example) is None
         return factory, None, not refused

@@ -5,7 +5,6 @@ import functools
 import hashlib
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Prepared:
     """Everything that a training needs besides its state.
 
@@ -46,8 +45,7 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     device = recipe.torch_device()
     statistics, groups = _distinct_statistics(rows, runs, recipe)
     distinct = Standardization.stack([known.standardization for known in statistics])
-    inputs, _, _ = rows.read(runs[0].rows[:4])
-    inputs = distinct.inputs(inputs[None], torch.float32, slice(0, 1))[0].to(device)
+    inputs = distinct.inputs(rows.read(runs[0].rows[:4])[0][None], torch.float32, slice(0, 1))[0].to(device)
     moved = inputs.is_floating_point() if rows.parts is None else not all(rows.parts.whole)
     if algorithm.perturbation is not None and not moved:
         raise TypeError(f"`perturbation` needs floating-point inputs, got {rows.parts or inputs.dtype}")
@@ -57,15 +55,11 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     if recipe.standardize_targets and needs.scaling in ("location-scale", "scale"):
         statistics = [known.with_target_units(needs.scaling, algorithm.criterion.is_censored) for known in statistics]
         distinct = Standardization.stack([known.standardization for known in statistics])
-    _, targets, _ = rows.read(runs[0].rows[:4])
-    _check_loss(raw, distinct.targets(targets[None], torch.float32, slice(0, 1))[0].to(device), algorithm.criterion)
-    like, unlabelled = members.parameters.flat, algorithm.unlabelled
-    return Prepared(
-        members=members,
-        loader=batch_loader(rows, statistics, groups, like),
-        standardization=distinct.select(groups),
-        unlabelled=None if unlabelled is None else batch_loader(unlabelled, statistics, groups, like),
-    )
+    targets = distinct.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, slice(0, 1))[0].to(device)
+    _check_loss(raw, targets, algorithm.criterion)
+    of_runs = (statistics, groups, members.parameters.flat)
+    unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
+    return Prepared(members, batch_loader(rows, *of_runs), distinct.select(groups), unlabelled)
 
 
 def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:
@@ -103,16 +97,12 @@ def _identity(part: Any) -> Any:
 
 def _distinct_statistics(rows: Rows, runs: Sequence[Run], recipe: Recipe) -> tuple[list[RowStatistics], list[int]]:
     """The statistics of every distinct set of rows, and the number of each run's."""
-    numbers: dict[bytes, int] = {}
-    statistics: list[RowStatistics] = []
-    groups = []
-    for run in runs:
-        key = _row_key(run.rows)
-        if key not in numbers:
-            numbers[key] = len(statistics)
-            statistics.append(row_statistics(rows, run.rows, recipe.standardize_inputs, recipe.standardize_targets))
-        groups.append(numbers[key])
-    return statistics, groups
+    keys = [_row_key(run.rows) for run in runs]
+    distinct = {key: run.rows for key, run in zip(keys, runs, strict=True)}
+    numbers = {key: number for number, key in enumerate(distinct)}
+    units = recipe.standardize_inputs, recipe.standardize_targets
+    statistics = [row_statistics(rows, index, *units) for index in distinct.values()]
+    return statistics, [numbers[key] for key in keys]
 
 
 def _row_key(rows: np.ndarray) -> bytes:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deep_ensembles.members import Members, copy_runs
+from deep_ensembles.members import FlatStack, Members, copy_runs
 
 
 class TrainingState:
@@ -26,11 +26,10 @@ class TrainingState:
         n = len(members)
         self.best_by_half = np.full((n, 2), np.inf)
         self.held_out: dict[int, Tensor] = {}
-        self.epoch, self.updates = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        self.restarts, self.epochs_since_best = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        self.epoch, self.updates, self.restarts, self.epochs_since_best = np.zeros((4, n), dtype=np.int64)
         self.best_score = np.full(n, np.inf)
         self.history = np.full((2, n, max_epochs), np.nan)
-        self.best_parameters = members.parameters.copy()
+        self.best_parameters = FlatStack(members.parameters.views)
         self.best_buffers = {name: tensor.clone() for name, tensor in members.buffers.items()}
 
     def end_epoch(
@@ -51,12 +50,8 @@ class TrainingState:
 
     def keep_best(self, members: Members, runs: Sequence[int], better: np.ndarray) -> None:
         """Take over the weights of those runs that are `better`; `members` are the networks of `runs`."""
-        if better.all() and len(runs) == len(self.epoch):
-            self.best_parameters.flat.copy_(members.parameters.flat)
-            for name, tensor in members.buffers.items():
-                self.best_buffers[name].copy_(tensor)
-            return
-        pairs = [(i, runs[i]) for i in np.flatnonzero(better).tolist()]
+        is_all = better.all() and len(runs) == len(self.epoch)
+        pairs = None if is_all else [(i, runs[i]) for i in np.flatnonzero(better).tolist()]
         copy_runs(members.parameters.views, self.best_parameters.views, pairs)
         copy_runs(members.buffers, self.best_buffers, pairs)
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 from torch.distributions import Distribution
 
 from deep_ensembles._random import Generators, torch_generators
@@ -64,23 +64,12 @@ class Algorithm:
         """
         units = members.training_units()
         if len(units) > 1:
-            return torch.cat([
-                self.gradient(
-                    member,
-                    inputs[m : m + 1],
-                    targets[m : m + 1],
-                    coefficient if isinstance(coefficient, float) else coefficient[m : m + 1],
-                    None if scale is None else scale[m : m + 1],
-                    [purpose[m : m + 1] for purpose in seeds],
-                    None if unlabelled is None else unlabelled[m : m + 1],
-                )
-                for m, member in enumerate(units)
-            ])  # fmt: skip
+            parts = (inputs, targets, coefficient, scale, seeds, unlabelled)
+            return torch.cat([self.gradient(unit, *(_of_member(m, part) for part in parts)) for m, unit in enumerate(units)])
         loss = _Loss(self.criterion, _Network(members, seeds[0]), targets, coefficient)
-        perturb = self.perturbation
-        reused = perturb is not None and self.needs_target and getattr(perturb, "uses_gradient", True)
+        reused = self.perturbation is not None and self.needs_target and getattr(self.perturbation, "uses_gradient", True)
         raw = loss.backward(inputs, input_gradient=reused)
-        if perturb is None or scale is None:
+        if self.perturbation is None or scale is None:
             return raw
         generators = torch_generators(seeds[2], inputs.device) if self.uses_randomness else None
         if self.needs_target:
@@ -105,13 +94,7 @@ class Algorithm:
         return nearby.detach()
 
     def _smooth(
-        self,
-        loss: "_Loss",
-        inputs: Tensor,
-        raw: Tensor,
-        scale: Tensor,
-        generators: Generators,
-        unlabelled: Tensor | None,
+        self, loss: "_Loss", inputs: Tensor, raw: Tensor, scale: Tensor, generators: Generators, unlabelled: Tensor | None
     ) -> None:
         """Add the gradient of the divergence between the predictions for x, held fixed, and x′: the mean over all rows.
 
@@ -119,19 +102,22 @@ class Algorithm:
         """
         network, coefficient = loss.network, loss.coefficient
         if unlabelled is not None:
-            n = inputs.shape[1]
+            if not isinstance(coefficient, float):  # of as many samples again, each of which counts as usual
+                coefficient = torch.cat([coefficient, torch.full_like(coefficient, 1 / inputs.shape[1])], 1)
+            coefficient = coefficient / 2
             inputs = torch.cat([inputs, unlabelled], 1)
             raw = network.members.forward(inputs, network.seeds)
-            coefficient = _halved(coefficient, unlabelled.new_full((len(inputs), n), 1 / n))
         divergence, weight = Divergence(self.criterion.head(raw), generators), getattr(self.perturbation, "weight", 1.0)
         smoothness = Criterion(self.criterion.head, lambda distribution, _: weight * divergence(distribution))
         smooth = _Loss(smoothness, network, loss.targets, coefficient)
         smooth.backward(self._nearby(smooth, inputs, raw, scale, generators), accumulate=True)
 
 
-def _halved(coefficient: Tensor | float, of_unlabelled: Tensor) -> Tensor | float:
-    """What samples count for when as many without targets are added."""
-    return coefficient / 2 if isinstance(coefficient, float) else torch.cat([coefficient, of_unlabelled], 1) / 2
+def _of_member(m: int, part: Any) -> Any:
+    """What belongs to one member, of tensors `[member, …]` and lists of seeds; other things belong to all."""
+    if isinstance(part, Tensor):
+        return part[m : m + 1]
+    return [purpose[m : m + 1] for purpose in part] if isinstance(part, Sequence) else part
 
 
 class _Network:
@@ -147,14 +133,12 @@ class _Network:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Raw outputs `[run, batch, raw]`."""
-        raw: Tensor = _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
-        return raw
+        return _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """A pass that `backward` may follow."""
         if not self._saved:
-            views = (*self.members.gradient_views(), *self.members.buffer_views())
-            self._saved = [(tensor, tensor.clone()) for tensor in views]
+            self._saved = [(tensor, tensor.clone()) for tensor in self.members.changing_views()]
         self._last = inputs
         return self.members.forward(inputs, self.seeds, input_gradient=True)
 
@@ -163,9 +147,7 @@ class _Network:
         if self._last is not inputs:
             self.forward(inputs)
         self._last = None  # members forget a pass once it is differentiated
-        gradient = self.members.backward(raw_gradient)
-        assert gradient is not None
-        return gradient
+        return cast(Tensor, self.members.backward(raw_gradient))
 
     def restore(self) -> None:
         """Put back the parameters' gradients and the running statistics."""
@@ -178,13 +160,13 @@ class _Differentiable(torch.autograd.Function):
     """A forward pass whose gradient is the members' own backward pass."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, inputs: Tensor, network: _Network) -> Tensor:
-        ctx.inputs, ctx.network = inputs.detach(), network  # type: ignore[attr-defined]
-        return network.forward(ctx.inputs)  # type: ignore[attr-defined]
+    def forward(ctx: Any, inputs: Tensor, network: _Network) -> Tensor:
+        ctx.inputs, ctx.network = inputs.detach(), network
+        return network.forward(ctx.inputs)
 
     @staticmethod
-    def backward(ctx: FunctionCtx, raw_gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.network.backward(ctx.inputs, raw_gradient), None  # type: ignore[attr-defined]
+    def backward(ctx: Any, raw_gradient: Tensor) -> tuple[Tensor, None]:
+        return ctx.network.backward(ctx.inputs, raw_gradient), None
 
 
 class _Loss:

@@ -3,7 +3,7 @@
 import os
 
 from deep_ensembles._checks import require
-from deep_ensembles._pictures import DatasetError
+from deep_ensembles.images import DatasetError
 from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, class_groups, data_home
 from deep_ensembles.paper.datasets.images import IMAGE_CARDS, images
 from deep_ensembles.paper.datasets.toy_cubic import TOY_CARD, toy_cubic

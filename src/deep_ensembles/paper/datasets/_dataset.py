@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._checks import require
-from deep_ensembles._pictures import DatasetError
+from deep_ensembles.images import DatasetError
 
 Split: TypeAlias = tuple[NDArray[np.intp], NDArray[np.intp]]  # row numbers of the training and the test part
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._files import replacing, write_atomically
-from deep_ensembles._pictures import DatasetError, read_picture
+from deep_ensembles.images import DatasetError, read_picture
 from deep_ensembles.paper.datasets._dataset import Card, reading
 
 Labelled = tuple[NDArray[np.uint8], NDArray[np.uint8]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from deep_ensembles._checks import require
-from deep_ensembles._pictures import ClassFolders, DatasetError
+from deep_ensembles.images import DatasetError, ImageFolder
 from deep_ensembles.paper.datasets import _image_files as converters
 from deep_ensembles.paper.datasets._dataset import Card, ImageDataset, Original, data_home
 from deep_ensembles.paper.datasets._image_files import IDX, LETTERS, NPY, PACKED, read_array
@@ -118,7 +118,7 @@ def _read(folder: Path, known: _Set, number: int) -> tuple[Any, Any, tuple[str, 
     """Images, labels, classes and the name of the file, of the first that is there."""
     for stem in known.parts[number][1]:
         if known is SETS[TINY] and (folder / f"{stem}.zip").is_file():
-            pictures = ClassFolders(folder / f"{stem}.zip", ("train", "val")[number], image_size=known.shape[0])
+            pictures = ImageFolder(folder / f"{stem}.zip", ("train", "val")[number], image_size=known.shape[0])
             return *pictures.array(), pictures.classes, f"{stem}.zip"
         for endings in (IDX, NPY, PACKED):
             paths = [folder / f"{stem}{ending}" for ending in endings]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._checks import require
 from deep_ensembles._files import replacing
-from deep_ensembles._pictures import DatasetError
+from deep_ensembles.images import DatasetError
 from deep_ensembles.paper.datasets._dataset import Card, Dataset, Original, data_home, reading, split_off
 
 # Git names content by its hash, so the files of a commit cannot change.

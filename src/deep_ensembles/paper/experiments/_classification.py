@@ -1,10 +1,11 @@
 """What the image experiments share: their methods, the ensembles they all reuse, and scores by ensemble size."""
 
 import hashlib
+import importlib
 import inspect
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,17 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from deep_ensembles import Checkpoint, Cosine, Ensemble, Mixture, __version__, fit_ensemble, metrics, mlp
-from deep_ensembles._files import file_sum
+from deep_ensembles import Checkpoint, Cosine, Ensemble, Mixture, __version__, fit_ensemble, metrics, mlp, networks
+from deep_ensembles._checks import require
 from deep_ensembles.images import ImageFolder
 from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Outcome, evenly_spaced
-from deep_ensembles.paper.records import Cell
+from deep_ensembles.paper.records import Cell, file_sum
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.report.charts import Role
-from deep_ensembles.settings import network_named
 
 EPSILON, BATCH_SIZE = 0.01, 100
 MODEL, CHECKPOINT = "model", "checkpoint.safetensors"
@@ -185,6 +185,34 @@ def _factory(config: Mapping[str, Any], shape: Sequence[int], n_classes: int) ->
         return partial(mlp, int(np.prod(shape)), n_classes, layers, batch_norm=True, dropout=dropout)
     width = {} if config["width"] is None else {"width": config["width"]}
     return partial(network_named(name), n_classes, in_channels=shape[0], image_size=shape[1], dropout=dropout, **width)
+
+
+def network_named(text: str) -> Callable[..., nn.Module]:
+    """A network factory that a user names: one of the package's by its file name, or any as `package.module:function`.
+
+    What is named is imported, which runs its code: for names that users write, never for names in a file.
+
+    Example:
+        >>> network_named("vgg").__name__, network_named("torch.nn:Linear").__name__
+        ('vgg', 'Linear')
+    """
+    form = f"one of {', '.join(networks.__all__)}, or text like package.module:function"
+    require(isinstance(text, str), "network", form, text)
+    if text in networks.__all__:
+        return getattr(networks, text)
+    module, colon, name = text.partition(":")
+    parts = (*module.split("."), *name.split("."))
+    require(bool(colon) and all(part.isidentifier() for part in parts), "network", form, text)
+    try:
+        factory: Any = importlib.import_module(module)
+        for part in name.split("."):
+            factory = getattr(factory, part)
+    except ImportError as error:
+        raise ValueError(f"`network` must name a module that can be imported, got {text!r} ({error})") from error
+    except AttributeError as error:
+        raise ValueError(f"`network` must name something in {module}, got {text!r} ({error})") from error
+    require(callable(factory), "network", "a function that makes a module", text)
+    return factory
 
 
 def inputs_for(network: str, images: np.ndarray) -> Tensor:

@@ -12,7 +12,6 @@ import torch
 from sklearn.metrics import root_mean_squared_error
 
 from deep_ensembles import FastGradientSign, Mixture, __version__, heads, metrics, mlp, scoring
-from deep_ensembles._files import file_sum
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out
 from deep_ensembles.baselines.mc_dropout import fit_dropout
@@ -21,7 +20,7 @@ from deep_ensembles.fitting import CrossValidation, cross_validate
 from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Outcome, Selection, evenly_spaced
 from deep_ensembles.paper.probabilistic_backpropagation import fit_runs
-from deep_ensembles.paper.records import Cell
+from deep_ensembles.paper.records import Cell, file_sum
 from deep_ensembles.training import Constant, Cosine
 
 METRICS = ("rmse", "nll", "nll_mixture", "crps", "coverage_90")

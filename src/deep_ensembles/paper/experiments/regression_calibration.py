@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from deep_ensembles import metrics
-from deep_ensembles._splits import over_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
 from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression
 from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
+from deep_ensembles.report.splits import over_splits
 
 LEVELS = tuple(z / 100 for z in range(10, 100, 10))
 PAPER = "year-prediction-msd"

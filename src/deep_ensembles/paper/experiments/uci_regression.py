@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from deep_ensembles._splits import over_splits, paired
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card
 from deep_ensembles.paper.datasets.uci import SETS, YEAR
@@ -15,6 +14,7 @@ from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Sele
 from deep_ensembles.paper.experiments._regression import DROPOUT_EPOCHS, EPOCHS, METHODS, regression_cells, run_regression
 from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Figure, Panel, Points, Row
+from deep_ensembles.report.splits import over_splits, paired
 
 SMOKE = {"splits": 2, "rows": 200, "epochs": 3}
 LARGE, LARGE_DROPOUT_EPOCHS = 5000, 40  # at laptop scale MC-dropout has fewer epochs on sets of more rows than this

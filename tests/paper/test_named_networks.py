@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from deep_ensembles.networks import vgg
-from deep_ensembles.settings import network_named
+from deep_ensembles.paper.experiments._classification import network_named
 
 
 def test_own_and_importable_networks() -> None:
