@@ -1,35 +1,18 @@
 """Predictive distributions: families that torch lacks, and what it leaves out of its own."""
 
+# isort: skip_file
 from deep_ensembles.distributions._integrals import (
-    changed_entropy,
-    cross_entropies,
-    mixed_moments,
-    moments,
-    ranked_probability_score,
+    changed_entropy, cross_entropies, mixed_moments, moments, ranked_probability_score,
 )  # fmt: skip
 from deep_ensembles.distributions._quantiles import quantiles
 from deep_ensembles.distributions._structure import (
-    alone,
-    by_family,
-    family,
-    indexed,
-    is_whole,
-    marginal,
-    parameters,
-    rebuilt,
-)
+    alone, by_family, family, indexed, is_whole, marginal, parameters, rebuilt,
+)  # fmt: skip
 from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
 from deep_ensembles.distributions._units import Scaled, Scaling, rescaled, scaling_of
 from deep_ensembles.distributions.delta import Delta
 from deep_ensembles.distributions.families import (
-    Gamma,
-    Laplace,
-    LogNormal,
-    NegativeBinomial,
-    NormalMixture,
-    Ordered,
-    Poisson,
-    StudentT,
+    Gamma, Laplace, LogNormal, NegativeBinomial, NormalMixture, Ordered, Poisson, StudentT,
 )  # fmt: skip
 from deep_ensembles.distributions.interpolated import Interpolated
 from deep_ensembles.distributions.logit_normal import LogitNormal, OpenInterval

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from deep_ensembles.distributions._closed_quantiles import closed_quantile
 from deep_ensembles.distributions._structure import ends, family, flattened, indexed, is_whole, parameters, rebuilt
-from deep_ensembles.distributions._tails import log_density, normal_cdf, tails
+from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, tails
 from deep_ensembles.distributions.delta import Delta
 
 _MAX_ITERATIONS = 1000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution, Independent, MixtureSameFamily
 from torch.distributions.constraints import Constraint
+from torch.distributions.transforms import AffineTransform
 
 from deep_ensembles.distributions._structure import arguments_of, bounds, is_whole, rebuilt
 
@@ -99,7 +99,7 @@ def scaling_of(distribution: Distribution) -> Scaling | None:
     return own or _change_of_units(distribution)[0]
 
 
-class Scaled(Distribution):
+class Scaled(td.TransformedDistribution):
     r"""The distribution of $\text{shift} + \text{scale}\cdot y$, for families that do not stay themselves.
 
     Arguments:
@@ -107,52 +107,33 @@ class Scaled(Distribution):
         shift, scale: broadcastable to y; the scale is more than 0.
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
-
     def __init__(self, base: Distribution, shift: Tensor, scale: Tensor) -> None:
-        self.base, self.shift, self.scale = base, shift, scale
-        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+        self.shift, self.scale = shift, scale
+        super().__init__(base, AffineTransform(shift, scale), validate_args=False)
 
     @property
     def support(self) -> Constraint:
-        low, high = (self.shift + self.scale * bound for bound in bounds(self.base))
-        if is_whole(self.base) or self.event_shape:
+        low, high = (self.shift + self.scale * bound for bound in bounds(self.base_dist))
+        if is_whole(self.base_dist) or self.event_shape:
             return td.constraints.real
         return td.constraints.interval(low, high)
 
     def rebuilt(self, change: Callable[[Tensor], Tensor]) -> Scaled:
         shape = self.batch_shape + self.event_shape
         units = (change(unit.expand(shape)) for unit in (self.shift, self.scale))
-        return Scaled(rebuilt(self.base, change), *units)
+        return Scaled(rebuilt(self.base_dist, change), *units)
 
     def rescaled(self, shift: Tensor, scale: Tensor) -> Scaled:
-        return Scaled(self.base, shift + scale * self.shift, scale * self.scale)
+        return Scaled(self.base_dist, shift + scale * self.shift, scale * self.scale)
 
     @property
     def mean(self) -> Tensor:
-        return self.shift + self.scale * self.base.mean
+        return self.shift + self.scale * self.base_dist.mean
 
     @property
     def variance(self) -> Tensor:
-        return self.scale.square() * self.base.variance
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        logs = self.base.log_prob(self._before(value))
-        volume = self.scale.log()
-        return logs - (volume.expand(self.batch_shape + self.event_shape).sum(-1) if self.event_shape else volume)
-
-    def cdf(self, value: Tensor) -> Tensor:
-        return self.base.cdf(self._before(value))
-
-    def icdf(self, value: Tensor) -> Tensor:
-        return self.shift + self.scale * self.base.icdf(value)
-
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
-        return self.shift + self.scale * self.base.sample(sample_shape)
+        return self.scale.square() * self.base_dist.variance
 
     def entropy(self) -> Tensor:
         volume = self.scale.log()
-        return self.base.entropy() + (volume.sum(-1) if self.event_shape else volume)
-
-    def _before(self, value: Tensor) -> Tensor:
-        return (value - self.shift) / self.scale
+        return self.base_dist.entropy() + (volume.sum(-1) if self.event_shape else volume)
