@@ -12,21 +12,12 @@ from torch import distributions as td
 from torch.distributions import Distribution, Independent, Normal
 from torch.distributions.constraints import Constraint
 
+# isort: off
 from deep_ensembles.distributions import (
-    Ordered,
-    alone,
-    cross_entropies,
-    family,
-    indexed,
-    is_whole,
-    log_density,
-    marginal,
-    moments,
-    parameters,
-    quantiles,
-    rebuilt,
-    tails,
+    Ordered, alone, cross_entropies, family, indexed, is_whole, log_density, marginal, moments, parameters, quantiles,
+    rebuilt, tails,
 )  # fmt: skip
+# isort: on
 
 Kind = Literal["numbers", "counts", "classes", "labels"]
 
@@ -107,14 +98,7 @@ class Mixture(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
         """The same mixture for a larger batch shape."""
-        new, members = tuple(batch_shape), self.n_members
-
-        def widen(parameter: Tensor) -> Tensor:
-            event = self._event_of(parameter)
-            padded = parameter.reshape(members, *[1] * (len(new) - len(self.batch_shape)), *parameter.shape[1:])
-            return padded.expand(members, *new, *event)
-
-        return Mixture(rebuilt(self.components, widen), self.weights)
+        return self._rows(self._places.expand(tuple(batch_shape)))
 
     def member(self, index: int) -> Distribution:
         """The predictive distribution of one member."""
@@ -122,10 +106,17 @@ class Mixture(Distribution):
 
     def __getitem__(self, rows: Any) -> Mixture:
         """The mixture for some rows: indexes the batch (never classes or targets), keeps all members."""
-        places = torch.arange(math.prod(self.batch_shape), device=self.weights.device).reshape(self.batch_shape)[rows]
+        return self._rows(self._places[rows])
 
+    @property
+    def _places(self) -> Tensor:
+        """The number of each row, `[*batch]`."""
+        return torch.arange(math.prod(self.batch_shape), device=self.weights.device).reshape(self.batch_shape)
+
+    def _rows(self, places: Tensor) -> Mixture:
         def pick(parameter: Tensor) -> Tensor:
-            return parameter.reshape(self.n_members, -1, *self._event_of(parameter))[:, places]
+            event = parameter.shape[1 + len(self.batch_shape) :]  # classes or targets
+            return parameter.reshape(self.n_members, -1, *event)[:, places]
 
         return Mixture(rebuilt(self.components, pick), self.weights)
 
@@ -207,10 +198,8 @@ class Mixture(Distribution):
     def variance(self) -> Tensor:
         """Variance of the mixture, σ*² of the paper: within the members plus between them; infinite where it is."""
         within, event = self._variance_within(), len(self.event_shape)
-        if not bool((endless := within.isinf()).any()):
-            return within + self._variance_of_means()
         # Where the variance is infinite there may be no mean.
-        means = torch.where(endless, 0.0, self._ordered("variance").mean)
+        means = torch.where(within.isinf(), 0.0, self._moment("mean"))
         return within + self._average((means - self._average(means, event)).square(), event)
 
     @property
@@ -225,7 +214,10 @@ class Mixture(Distribution):
         """What members disagree about: the variance of their means; for classes and labels, mutual information in nats."""
         if self.kind == "labels":
             return (td.Bernoulli(self.probs, validate_args=False).entropy() - self.aleatoric).clamp_min(0.0)
-        return self.mutual_information if self.is_discrete else self._variance_of_means()
+        if self.is_discrete:
+            return self.mutual_information
+        apart = self._means() - self.mean
+        return self._average(torch.where(apart.isnan(), torch.inf, apart).square(), len(self.event_shape))
 
     def _means(self) -> Tensor:
         means = self._moment("mean")
@@ -237,10 +229,6 @@ class Mixture(Distribution):
     def _variance_within(self) -> Tensor:
         variances = self._moment("variance")
         return self._average(torch.where(variances.isnan(), torch.inf, variances), len(self.event_shape))
-
-    def _variance_of_means(self) -> Tensor:
-        apart = self._means() - self.mean
-        return self._average(torch.where(apart.isnan(), torch.inf, apart).square(), len(self.event_shape))
 
     def _moment(self, name: Literal["mean", "variance"]) -> Tensor:
         """Of every member and target; what a family does not tell is integrated."""
@@ -314,8 +302,7 @@ class Mixture(Distribution):
     def disagreement(self) -> Tensor:
         r"""The paper's $\sum_m \mathrm{KL}(p_m \| p_E)$, in nats; with uniform weights M times the mutual information."""
         divergences = self._cross_entropies() - self._entropies()
-        counted = self._aligned(self.weights > 0, 0)
-        return torch.where(counted, divergences, torch.zeros_like(divergences)).sum(self._member_dim(0)).clamp_min(0.0)
+        return divergences[self.weights > 0].sum(0).clamp_min(0.0)
 
     def _cross_entropies(self) -> Tensor:
         r"""$-\mathbb{E}_{p_m}[\log p_E]$ of every member, `[member, *batch]`."""
@@ -335,10 +322,6 @@ class Mixture(Distribution):
             return cross_entropies(alone(self.components), torch.ones_like(self.weights[:1]))[0]
 
     # -- axes -----------------------------------------------------------------------------------------------------
-
-    def _event_of(self, parameter: Tensor) -> tuple[int, ...]:
-        """The shape of a parameter behind its member and batch axes: classes or targets."""
-        return tuple(parameter.shape[1 + len(self.batch_shape) :])
 
     def _member_dim(self, event_dims: int) -> int:
         return -1 - len(self.batch_shape) - event_dims

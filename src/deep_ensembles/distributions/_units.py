@@ -26,6 +26,7 @@ def rescaled(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distri
         shift, scale: broadcastable to the targets, in the dtype that the result should have.
 
     Example:
+        >>> import torch
         >>> from torch.distributions import Normal
         >>> celsius = Normal(torch.tensor([0.0]), torch.tensor([1.0]))
         >>> rescaled(celsius, torch.tensor(32.0), torch.tensor(1.8))

@@ -62,9 +62,8 @@ class Interpolated(Exact):
     def log_prob(self, value: Tensor) -> Tensor:
         piece, first, last = self._piece(value)
         below, above = self._tail_lengths
-        *_, density = self._lines(piece)
         beyond = torch.where(first, (value - self.values[..., 0]) / below, (self.values[..., -1] - value) / above)
-        return density.log() + torch.where(first | last, beyond, 0.0)
+        return self._lines(piece)[-1].log() + torch.where(first | last, beyond, 0.0)
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         piece, first, last = self._piece(value)
@@ -98,6 +97,16 @@ class Interpolated(Exact):
         outside = torch.where(lower < self.levels[..., 0], lowest, highest)
         return torch.where((lower < self.levels[..., 0]) | (higher < 1 - self.levels[..., -1]), outside, middle)
 
+    def crps(self, target: Tensor) -> Tensor:
+        """Squares of straight lines between the values, of exponentials outside, and of 1 - F from the target on."""
+        start, end, low, high = self.values[..., :-1], self.values[..., 1:], self.levels[..., :-1], self.levels[..., 1:]
+        turn = torch.minimum(torch.maximum(target.unsqueeze(-1), start), end)
+        level = low + (turn - start) * self.densities
+        lines = _squared_line(turn - start, low, level) + _squared_line(end - turn, 1 - level, 1 - high)
+        below, above = self._tail_lengths
+        outside = _squared_tail(start[..., 0] - target, low[..., 0], below)
+        return lines.sum(-1) + outside + _squared_tail(target - end[..., -1], 1 - high[..., -1], above)
+
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
             levels = torch.rand(torch.Size(sample_shape) + self.batch_shape).to(self.values)
@@ -119,16 +128,19 @@ class Interpolated(Exact):
         first = (mass * (start + end)).sum(-1) / 2
         second = (mass * (start.square() + start * end + end.square())).sum(-1) / 3
         below, above = self._tail_lengths
-        for share, value, length in (
-            (self.levels[..., 0], values[..., 0], -below),
-            (1 - self.levels[..., -1], values[..., -1], above),
-        ):
+        tails = (self.levels[..., 0], values[..., 0], -below), (1 - self.levels[..., -1], values[..., -1], above)
+        for share, value, length in tails:
             first = first + share * (value + length)
             second = second + share * ((value + length).square() + length.square())
         return first, second
 
-    def entropy(self) -> Tensor:
-        densities, mass = self.densities.log(), self.levels.diff(dim=-1)
-        below, above = self.levels[..., 0], 1 - self.levels[..., -1]
-        tails = below * (1 - densities[..., 0]) + above * (1 - densities[..., -1])
-        return tails - (mass * densities).sum(-1)
+
+def _squared_line(length: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    return length * (start.square() + start * end + end.square()) / 3
+
+
+def _squared_tail(distance: Tensor, share: Tensor, length: Tensor) -> Tensor:
+    """∫ F² of F = share · e^(-z/length) up to a target so far outside, and ∫ (1 - F)² from there on."""
+    distance = distance.clamp_min(0.0)
+    reached = share * torch.exp(-distance / length)
+    return distance - 2 * length * (share - reached) + length * share.square() / 2
