@@ -77,8 +77,8 @@ class LogitNormal(Exact):
     @property
     def mean(self) -> Tensor:
         # From the nearer bound, so that a mean close to it keeps its digits.
-        share = torch.where(self.loc > 0, self._expectation(lambda x: -F.softplus(x)), self._expectation(_log_sigmoid))
-        width = self.high - self.low
+        side = torch.where(self.loc > 0, -1.0, 1.0).to(self.loc)
+        share, width = self._expectation(lambda x: F.logsigmoid(side * x)), self.high - self.low
         return torch.where(self.loc > 0, self.high - width * share, self.low + width * share)
 
     @property
@@ -109,7 +109,3 @@ class LogitNormal(Exact):
         z = numbers * step
         logs = log_function(loc + scale * z) - z.square() / 2 - math.log(2 * math.pi) / 2
         return logs.exp().sum(0) * step
-
-
-def _log_sigmoid(x: Tensor) -> Tensor:
-    return -F.softplus(-x)

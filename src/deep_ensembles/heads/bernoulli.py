@@ -1,7 +1,6 @@
 """Several labels at once, each of which is there or not."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Bernoulli as TorchBernoulli
@@ -23,8 +22,8 @@ class Bernoulli(Classes):
         tensor([[0.5000, 0.5000, 0.5000]])
     """
 
-    kind: ClassVar = "labels"
-    support: ClassVar = constraints.boolean
+    kind = "labels"
+    support = constraints.boolean
 
     def __call__(self, raw: Tensor) -> Distribution:
         return Independent(TorchBernoulli(logits=raw, validate_args=False), 1, validate_args=False)

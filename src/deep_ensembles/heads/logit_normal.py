@@ -1,7 +1,6 @@
 """Numbers between two bounds: shares, grades, percentages."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,7 +34,7 @@ class LogitNormal(Numbers):
     low: float = 0.0
     high: float = 1.0
     min_variance: float = 1e-6
-    scaling: ClassVar = "none"
+    scaling = "none"
 
     def __post_init__(self) -> None:
         check_number("low", self.low)

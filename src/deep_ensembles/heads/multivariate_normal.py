@@ -1,7 +1,6 @@
 """Several targets at once, with their correlations."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class MultivariateNormal(Numbers):
 
     rank: int | None = None
     min_variance: float = 1e-6
-    kind: ClassVar = "vectors"
+    kind = "vectors"
 
     def __post_init__(self) -> None:
         if self.rank is not None:

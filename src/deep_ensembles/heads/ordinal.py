@@ -1,7 +1,6 @@
 """Classes that have an order: grades, stages, stars."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ class Ordinal(Classes):
         tensor([[0.2689, 0.3090, 0.4221]])
     """
 
-    point: ClassVar = "median"
+    point = "median"
 
     def raw_size(self, n_targets: int) -> int:
         return max(1, n_targets - 1)

@@ -1,5 +1,6 @@
 """What a perturbation promises, and how far two predictions are apart."""
 
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -39,9 +40,7 @@ class Perturbation(Protocol):
     ℓ(x′, y).
     """
 
-    def __call__(
-        self, loss: Loss, predict: Predict, inputs: Tensor, scale: Tensor, generator: Generators, /
-    ) -> Tensor:  # fmt: skip
+    def __call__(self, loss: Loss, predict: Predict, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         """The perturbed inputs, cut off from any graph.
 
         Arguments:
@@ -86,15 +85,12 @@ class Divergence:
         self._known: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, other: Distribution) -> Tensor:
-        try:
+        with suppress(NotImplementedError):
             return kl_divergence(self.fixed, other)
-        except NotImplementedError:
-            pass
-        try:
+        with suppress(NotImplementedError):
             return self._from_draws(other)
-        except NotImplementedError:
-            distance = (other.mean - self.fixed.mean).square()
-            return distance.reshape(*other.batch_shape, -1).mean(-1)
+        distance = (other.mean - self.fixed.mean).square()
+        return distance.reshape(*other.batch_shape, -1).mean(-1)
 
     def _from_draws(self, other: Distribution) -> Tensor:
         if self._known is None:

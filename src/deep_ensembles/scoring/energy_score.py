@@ -42,12 +42,8 @@ def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
     if isinstance(distribution, Mixture):
         members, weights = [distribution.member(m) for m in range(distribution.n_members)], distribution.weights
     distance, between = _distances(members, target)
-    score = torch.zeros_like(distance[0])
-    for m, away in enumerate(distance):
-        score = score + weights[m] * away
-    for (m, n), apart in between.items():
-        score = score - weights[m] * weights[n] * apart / 2
-    return score
+    away = torch.stack([weight * length for weight, length in zip(weights, distance, strict=True)]).sum(0)
+    return away - torch.stack([weights[m] * weights[n] * apart for (m, n), apart in between.items()]).sum(0) / 2
 
 
 Distances = tuple[list[Tensor], dict[tuple[int, int], Tensor]]
