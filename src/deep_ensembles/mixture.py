@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution, Independent, Normal
-from torch.distributions.constraints import Constraint
 
 # isort: off
 from deep_ensembles.distributions import (
@@ -47,7 +46,7 @@ class Mixture(Distribution):
         (tensor([1.]), tensor([2.]), tensor([1.]), tensor([1.]))
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    arg_constraints: ClassVar[dict[str, td.constraints.Constraint]] = {}
 
     def __init__(self, components: Distribution, weights: Tensor | None = None) -> None:
         if not components.batch_shape:
@@ -73,7 +72,7 @@ class Mixture(Distribution):
         return self.components.batch_shape[0]
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> td.constraints.Constraint:
         """Where the components have mass."""
         return self.components.support  # type: ignore[return-value]
 

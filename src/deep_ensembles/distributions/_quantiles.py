@@ -37,7 +37,7 @@ def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tens
     places = torch.arange(math.prod(shape), device=levels.device).reshape(shape).expand(levels.shape)
     members = (weights > 0).nonzero()[:, 0] if not bool(weights.all()) else slice(None)
     flat, weights = flattened(components, members), weights[members]
-    solve = _step_quantiles if isinstance(flat, Delta) else _count_quantiles if is_whole(flat) else _smooth_quantiles
+    solve = _step_quantiles if isinstance(flat, Delta) else _any_quantiles
     chunks = zip(*(padded(values.reshape(-1)).split(_CHUNK_ROWS) for values in (places, levels)), strict=True)
     parts = [solve(indexed(flat, (slice(None), rows)), weights[:, None], part) for rows, part in chunks]
     return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
@@ -57,19 +57,16 @@ def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
     side[len(levels) :] = -1.0
     shares, side = (tensor.repeat_interleave(math.prod(components.batch_shape)) for tensor in (shares, side))
     flat = rebuilt(components, repeat)
-    solve = _least_counts if is_whole(flat) else _solved
-    return solve(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
+    return _solved(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
 
 
-def _tail_and_side(levels: Tensor) -> tuple[Tensor, Tensor]:
-    """Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits."""
-    return torch.minimum(levels, 1 - levels), torch.where(levels > 0.5, -1.0, 1.0).to(levels)
-
-
-def _smooth_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
+def _any_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
     with torch.no_grad():
-        solution = _solved(components, weights, *_tail_and_side(levels))
-    if not (torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters(components))):
+        # Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits.
+        side = torch.where(levels > 0.5, -1.0, 1.0).to(levels)
+        solution = _solved(components, weights, torch.minimum(levels, 1 - levels), side)
+    moves = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters(components))
+    if is_whole(components) or not moves:
         return solution
     below, density, _ = _tail_and_derivatives(components, weights, solution, torch.ones_like(levels))
     return solution - (below - below.detach()) * math.sqrt(2 * math.pi) / density.detach()
@@ -81,11 +78,6 @@ def _step_quantiles(points: Distribution, weights: Tensor, levels: Tensor) -> Te
     shares = weights[:, 0][order].cumsum(0) * (1 + 4 * torch.finfo(weights.dtype).eps)
     first = (shares < levels).sum(0, keepdim=True).clamp_max(len(weights) - 1)
     return ordered.gather(0, first)[0]
-
-
-def _count_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
-    with torch.no_grad():
-        return _least_counts(components, weights, *_tail_and_side(levels))
 
 
 def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
@@ -163,6 +155,8 @@ def _centre(components: Distribution, least: Tensor) -> tuple[Tensor, Tensor]:
 
 def _solved(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
     """Narrow the bracket of the members' quantiles row by row; rows that are done leave the computation."""
+    if is_whole(components):
+        return _least_counts(components, weights, share, side)
     low, high, solution = _bracket(components, weights, share, side)
     wanted = torch.special.ndtri(share)
     largest, eps = torch.finfo(low.dtype).max, torch.finfo(low.dtype).eps

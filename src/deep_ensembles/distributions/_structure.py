@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution, Independent, MixtureSameFamily, TransformedDistribution
-from torch.distributions.transforms import AffineTransform, ComposeTransform, Transform
 
 T = TypeVar("T")
 # Where torch accepts several forms of one parameter, these are not the ones that are kept.
@@ -99,17 +98,17 @@ def _other_arguments(kind: Any, parameters: frozenset[str]) -> tuple[str, ...]:
     return tuple(a.name for a in named if a.default is a.empty or isinstance(a.default, int))
 
 
-def _changed(transform: Transform, change: Callable[[Tensor], Tensor]) -> Transform:
-    if isinstance(transform, ComposeTransform):
-        return ComposeTransform([_changed(part, change) for part in transform.parts])
+def _changed(transform: td.Transform, change: Callable[[Tensor], Tensor]) -> td.Transform:
+    if isinstance(transform, td.ComposeTransform):
+        return td.ComposeTransform([_changed(part, change) for part in transform.parts])
     tensors = {name: value for name, value in vars(transform).items() if isinstance(value, Tensor)}
     if not tensors:
         return transform
-    if not isinstance(transform, AffineTransform):
+    if not isinstance(transform, td.AffineTransform):
         raise TypeError(f"a {type(transform).__name__} with tensors cannot be taken apart by rows; "
                         "write the distribution as a class with `arg_constraints`")  # fmt: skip
     shift, scale = (change(unit) if isinstance(unit, Tensor) else unit for unit in (transform.loc, transform.scale))
-    return AffineTransform(shift, scale)
+    return td.AffineTransform(shift, scale)
 
 
 def indexed(distribution: Distribution, index: Any) -> Distribution:
@@ -139,11 +138,7 @@ def bounds(distribution: Distribution) -> tuple[Tensor | float, Tensor | float]:
     support: Any = distribution.support
     if support is td.constraints.boolean:
         return 0.0, 1.0
-    ends = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
-    if any(isinstance(end, Tensor) for end in ends):
-        like = next(end for end in ends if isinstance(end, Tensor))
-        return tuple(torch.as_tensor(end, dtype=like.dtype, device=like.device) for end in ends)  # type: ignore[return-value]
-    return ends
+    return getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
 
 
 def ends(distribution: Distribution, like: Tensor) -> tuple[Tensor, Tensor]:

@@ -43,9 +43,10 @@ def tails(distribution: Distribution, value: Tensor) -> Pair:
     """P(Y ≤ value) and P(Y > value), each exact however small it is, differentiable in the parameters."""
     if is_whole(distribution):
         value = value.floor()
-    low, high = bounds(distribution)
-    if not isinstance(low, Tensor) and (low, high) == (-math.inf, math.inf):
+    support: Any = distribution.support
+    if support is td.constraints.real:
         return smooth_tails(distribution, value)
+    low, high = bounds(distribution)
     # A whole number that is the least carries mass itself; the ends of a continuum do not.
     below = value < low if is_whole(distribution) else value <= low
     above = value >= high

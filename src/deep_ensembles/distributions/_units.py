@@ -8,8 +8,6 @@ from typing import Any, Literal
 from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution, Independent, MixtureSameFamily
-from torch.distributions.constraints import Constraint
-from torch.distributions.transforms import AffineTransform
 
 from deep_ensembles.distributions._structure import arguments_of, bounds, is_whole, rebuilt
 
@@ -110,10 +108,10 @@ class Scaled(td.TransformedDistribution):
 
     def __init__(self, base: Distribution, shift: Tensor, scale: Tensor) -> None:
         self.shift, self.scale = shift, scale
-        super().__init__(base, AffineTransform(shift, scale), validate_args=False)
+        super().__init__(base, td.AffineTransform(shift, scale), validate_args=False)
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> td.constraints.Constraint:
         low, high = (self.shift + self.scale * bound for bound in bounds(self.base_dist))
         if is_whole(self.base_dist) or self.event_shape:
             return td.constraints.real

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.distributions.constraints import Constraint
 from torch.nn import functional as F
 
 from deep_ensembles.distributions._tails import normal_cdf
@@ -38,7 +37,7 @@ class LogitNormal(Exact):
         (tensor([0.5000]), tensor([0.5000]))
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {
         "loc": constraints.real, "scale": constraints.positive, "low": constraints.real, "high": constraints.real,
     }  # fmt: skip
     scaling = "none"
@@ -48,7 +47,7 @@ class LogitNormal(Exact):
         super().__init__(self.loc.shape, validate_args=False)
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> constraints.Constraint:
         return OpenInterval(self.low, self.high)
 
     def log_prob(self, value: Tensor) -> Tensor:

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, constraints
 from torch.nn import functional as F
 
 from deep_ensembles.distributions._structure import rebuilt
@@ -24,7 +23,7 @@ class ZeroInflated(Exact):
         of: the distribution p of counts ≥ 0.
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     scaling = "none"
 
     def __init__(self, logits: Tensor, of: Distribution, validate_args: bool | None = None) -> None:
@@ -32,7 +31,7 @@ class ZeroInflated(Exact):
         super().__init__(of.batch_shape, validate_args=False)
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> constraints.Constraint:
         return self.of.support  # type: ignore[return-value]
 
     def rebuilt(self, change: Callable[[Tensor], Tensor]) -> ZeroInflated:

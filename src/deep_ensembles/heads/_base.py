@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Distribution, Independent, constraints
-from torch.distributions.constraints import Constraint
 from torch.nn import functional as F
 
 from deep_ensembles._checks import check_number, require
@@ -46,7 +45,7 @@ class Head(Protocol):
         """How targets are brought to a common scale."""
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> constraints.Constraint:
         """The values that a target may take."""
 
     @property
@@ -69,7 +68,7 @@ class Numbers:
 
     kind: ClassVar[Kind] = "numbers"
     scaling: ClassVar[Scaling] = "location-scale"
-    support: ClassVar[Constraint] = constraints.real
+    support: ClassVar[constraints.Constraint] = constraints.real
     point: ClassVar[PointPrediction] = "mean"
     rule: ClassVar[str] = "log_score"
     n_parameters: ClassVar[int] = 2  # of the family, for each target
@@ -89,7 +88,7 @@ class Counts(Numbers):
 
     kind: ClassVar[Kind] = "counts"
     scaling: ClassVar[Scaling] = "none"
-    support: ClassVar[Constraint] = constraints.nonnegative_integer
+    support: ClassVar[constraints.Constraint] = constraints.nonnegative_integer
 
     def starting_at(self, mean: float) -> Any:
         """The same with an offset for this mean count, to the nearest whole logarithm, unless it has one already."""

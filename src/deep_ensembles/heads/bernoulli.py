@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.distributions import Bernoulli as TorchBernoulli
-from torch.distributions import Distribution, Independent, constraints
+from torch import distributions as td
 
 from deep_ensembles.heads._base import Classes
 
@@ -23,7 +22,7 @@ class Bernoulli(Classes):
     """
 
     kind = "labels"
-    support = constraints.boolean
+    support = td.constraints.boolean
 
-    def __call__(self, raw: Tensor) -> Distribution:
-        return Independent(TorchBernoulli(logits=raw, validate_args=False), 1, validate_args=False)
+    def __call__(self, raw: Tensor) -> td.Distribution:
+        return td.Independent(td.Bernoulli(logits=raw, validate_args=False), 1, validate_args=False)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, constraints
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.distributions import LogitNormal as Family
@@ -43,7 +42,7 @@ class LogitNormal(Numbers):
         super().__post_init__()
 
     @property
-    def support(self) -> Constraint:  # type: ignore[override]
+    def support(self) -> constraints.Constraint:  # type: ignore[override]
         return OpenInterval(self.low, self.high)
 
     def __call__(self, raw: Tensor) -> Distribution:

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution, Normal
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, Normal, constraints
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.distributions import changed_entropy, family, mixed_moments, normal_cdf, ranked_probability_score
@@ -46,7 +45,7 @@ class Recalibrated(Distribution):
         (tensor([0.5000]), tensor([1.2816]))
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     is_discrete = False
 
     def __init__(self, mixture: Mixture, before: Sequence[float], after: Sequence[float]) -> None:
@@ -58,7 +57,7 @@ class Recalibrated(Distribution):
         return f"Recalibrated({self.mixture!r}, {len(self.before)} levels)"
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> constraints.Constraint:
         """Where the mixture has mass."""
         return self.mixture.support
 
