@@ -18,7 +18,18 @@ from deep_ensembles.distributions import (
 )  # fmt: skip
 # isort: on
 
-Kind = Literal["numbers", "counts", "classes", "labels"]
+Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
+
+
+def kind_of(distribution: Distribution) -> Kind:
+    """What is predicted: numbers, counts, classes, labels that each are there or not, or numbers that may depend."""
+    if isinstance(distribution, td.Categorical):
+        return "classes"
+    if isinstance(distribution, Independent):
+        return "labels" if isinstance(distribution.base_dist, td.Bernoulli) else kind_of(distribution.base_dist)
+    if distribution.event_shape:
+        return "vectors"
+    return "counts" if is_whole(distribution) else "numbers"
 
 
 class Mixture(Distribution):
@@ -79,11 +90,8 @@ class Mixture(Distribution):
     @property
     def kind(self) -> Kind:
         """What is predicted: numbers, counts, classes, or several labels that each are there or not."""
-        if isinstance(self.components, td.Categorical):
-            return "classes"
-        if isinstance(self.components, Independent) and isinstance(self.components.base_dist, td.Bernoulli):
-            return "labels"
-        return "counts" if not self.event_shape and is_whole(self.components) else "numbers"
+        kind = kind_of(self.components)
+        return "numbers" if self.event_shape and kind != "labels" else kind
 
     @property
     def is_discrete(self) -> bool:

@@ -6,17 +6,15 @@ from deep_ensembles.distributions._integrals import (
 )  # fmt: skip
 from deep_ensembles.distributions._quantiles import quantiles
 from deep_ensembles.distributions._structure import (
-    alone, by_family, family, indexed, is_whole, marginal, parameters, rebuilt,
+    Scaled, Scaling, alone, by_family, family, indexed, is_whole, marginal, parameters, rebuilt, rescaled, scaling_of,
 )  # fmt: skip
 from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
-from deep_ensembles.distributions._units import Scaled, Scaling, rescaled, scaling_of
 from deep_ensembles.distributions.delta import Delta
 from deep_ensembles.distributions.families import (
-    Gamma, Laplace, LogNormal, NegativeBinomial, NormalMixture, Ordered, Poisson, StudentT,
+    Gamma, Laplace, LogitNormal, LogNormal, NegativeBinomial, NormalMixture, OpenInterval, Ordered, Poisson, StudentT,
+    ZeroInflated,
 )  # fmt: skip
 from deep_ensembles.distributions.interpolated import Interpolated
-from deep_ensembles.distributions.logit_normal import LogitNormal, OpenInterval
-from deep_ensembles.distributions.zero_inflated import ZeroInflated
 
 __all__ = [
     "Delta", "Gamma", "Interpolated", "Laplace", "LogNormal", "LogitNormal", "NegativeBinomial", "NormalMixture",

@@ -1,9 +1,8 @@
 """Quantiles of mixtures of any family, exact to rounding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -86,12 +85,7 @@ def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side
     least, most = low.amin(0), high.amax(0)
     if not bool(least.isfinite().all()):
         raise TypeError(f"quantiles of counts need a least value, and {family(components)} has none")
-    slack = 4 * torch.finfo(share.dtype).eps
-
-    def reached(count: Tensor) -> Tensor:
-        lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, count))
-        return torch.where(side > 0, lower >= share * (1 - slack), upper <= share * (1 + slack))
-
+    reached = partial(_reached, components, weights, share, side, slack=4 * torch.finfo(share.dtype).eps)
     low, high = least - 1, torch.maximum(components.mean.amax(0).ceil(), least + 1)
     endless = (share <= 0) & (side < 0)
     while not bool((done := reached(high) | endless | (high >= most)).all()):
@@ -104,6 +98,14 @@ def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side
         low, high = torch.where(above | ~open_, low, middle), torch.where(above & open_, middle, high)
         middle = ((low + high) / 2).floor()
     return torch.where(endless, most, high)
+
+
+def _reached(
+    components: Distribution, weights: Tensor, share: Tensor, side: Tensor, point: Tensor, slack: float = 0.0
+) -> Tensor:
+    """Whether the solution does not lie above the point."""
+    lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, point))
+    return torch.where(side > 0, lower >= share * (1 - slack), upper <= share * (1 + slack))
 
 
 def _bracket(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,15 +132,11 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     low, high = torch.maximum(low, least), torch.minimum(high, most)
     largest = torch.finfo(share.dtype).max
 
-    def too_far(point: Tensor) -> Tensor:
-        """Whether the solution lies below the point."""
-        lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, point))
-        return torch.where(side > 0, lower >= share, upper <= share)
-
-    while not bool((done := ~too_far(low) | (low <= least) | (low <= -largest)).all()):
+    reached = partial(_reached, components, weights, share, side)
+    while not bool((done := ~reached(low) | (low <= least) | (low <= -largest)).all()):
         low, step = torch.where(done, low, torch.maximum(low - step, least).clamp_min(-largest)), step * 2
     step = spread.amax(0)
-    while not bool((done := too_far(high) | (high >= most) | (high >= largest)).all()):
+    while not bool((done := reached(high) | (high >= most) | (high >= largest)).all()):
         high, step = torch.where(done, high, torch.minimum(high + step, most).clamp_max(largest)), step * 2
     return torch.where(share <= 0, least, low), torch.where(share <= 0, most, high)
 

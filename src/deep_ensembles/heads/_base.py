@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, constraints
+from torch.distributions import Distribution, Independent, constraints
 from torch.nn import functional as F
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import Scaling, is_whole, marginal, parameters, scaling_of
+from deep_ensembles.distributions import Scaling, marginal, parameters, scaling_of
+from deep_ensembles.mixture import Kind, kind_of
 
 HeadFunction = Callable[[Tensor], Distribution]
-Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
 PointPrediction = Literal["mean", "median", "mode"]
 # Beyond this many units of the target, squares of errors over the least variance overflow in float32.
 LIMIT = 1e13
@@ -117,7 +117,7 @@ class TargetNeeds:
     def of(cls, head: Any, distribution: Distribution) -> "TargetNeeds":
         """Of a head that gave this distribution; the scaling is None where nobody knows it."""
         parameters(distribution)  # can be taken apart by rows, or says why not
-        kind = getattr(head, "kind", None) or _kind_of(distribution)
+        kind = getattr(head, "kind", None) or kind_of(distribution)
         usual: PointPrediction = "mode" if kind in ("classes", "labels") else "mean"
         needs = cls(
             kind=kind,
@@ -133,16 +133,6 @@ class TargetNeeds:
         require(not (bounded and needs.scaling == "location-scale"), "head.scaling", 'one of "scale" or "none" where values '
                 "have a bound", needs.scaling)  # fmt: skip
         return needs
-
-
-def _kind_of(distribution: Distribution) -> Kind:
-    if isinstance(distribution, Categorical):
-        return "classes"
-    if isinstance(distribution, Independent):
-        return "labels" if isinstance(distribution.base_dist, Bernoulli) else _kind_of(distribution.base_dist)
-    if distribution.event_shape:
-        return "vectors"
-    return "counts" if is_whole(distribution) else "numbers"
 
 
 def _support_of(distribution: Distribution) -> Any:

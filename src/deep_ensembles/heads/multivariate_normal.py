@@ -62,10 +62,9 @@ class MultivariateNormal(Numbers):
             return td.LowRankMultivariateNormal(loc, factor, variance, validate_args=False)
         row, column = torch.tril_indices(n_targets, n_targets, -1, device=raw.device)
         most = 1e3 * variance.sqrt()[..., row]  # a correlation within a millionth of 1
-        places, values = (row * n_targets + column).expand(rest.shape), torch.maximum(torch.minimum(rest, most), -most)
-        square = torch.zeros(*loc.shape, n_targets, dtype=raw.dtype, device=raw.device)
-        lower = square.flatten(-2).scatter(-1, places, values).unflatten(-1, (n_targets, n_targets))
-        return td.MultivariateNormal(loc, scale_tril=lower + torch.diag_embed(variance.sqrt()), validate_args=False)
+        triangle = torch.diag_embed(variance.sqrt())
+        triangle[..., row, column] = torch.maximum(torch.minimum(rest, most), -most)
+        return td.MultivariateNormal(loc, scale_tril=triangle, validate_args=False)
 
     def _n_targets(self, n_outputs: int) -> int:
         possible = [n for n in range(1, n_outputs + 1) if self.raw_size(n) == n_outputs]

@@ -54,10 +54,8 @@ class Perturbation(Protocol):
 
 def input_gradient(loss: Loss, inputs: Tensor) -> Tensor:
     """The gradient of each sample's loss with respect to its input."""
-    known = getattr(loss, "gradient", None)
-    if known is not None:
-        gradient: Tensor = known(inputs)
-        return gradient
+    if hasattr(loss, "gradient"):
+        return loss.gradient(inputs)
     with torch.enable_grad():
         leaf = inputs.detach().requires_grad_()
         return torch.autograd.grad(loss(leaf).sum(), leaf)[0]

@@ -10,15 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 
 from deep_ensembles._checks import check_number, require
+from deep_ensembles._tensors import Vector
 from deep_ensembles.distributions import changed_entropy, family, mixed_moments, normal_cdf, ranked_probability_score
 from deep_ensembles.mixture import Mixture
 
-Vector = NDArray[np.float64]
 # Maps of so many levels are smooth enough for a shorter way to moments.
 _FEW_LEVELS = 128
 
