@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Distribution, Independent
 
 # isort: off
 from deep_ensembles.distributions import (
@@ -105,7 +105,7 @@ class Mixture(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
         """The same mixture for a larger batch shape."""
-        return self._rows(self._places.expand(tuple(batch_shape)))
+        return self._rows(lambda places: places.expand(tuple(batch_shape)))
 
     def member(self, index: int) -> Distribution:
         """The predictive distribution of one member."""
@@ -113,14 +113,12 @@ class Mixture(Distribution):
 
     def __getitem__(self, rows: Any) -> Mixture:
         """The mixture for some rows: indexes the batch (never classes or targets), keeps all members."""
-        return self._rows(self._places[rows])
+        return self._rows(lambda places: places[rows])
 
-    @property
-    def _places(self) -> Tensor:
-        """The number of each row, `[*batch]`."""
-        return torch.arange(math.prod(self.batch_shape), device=self.weights.device).reshape(self.batch_shape)
+    def _rows(self, choose: Callable[[Tensor], Tensor]) -> Mixture:
+        """The mixture for the rows that are chosen from their numbers, `[*batch]`."""
+        places = choose(torch.arange(math.prod(self.batch_shape), device=self.device).reshape(self.batch_shape))
 
-    def _rows(self, places: Tensor) -> Mixture:
         def pick(parameter: Tensor) -> Tensor:
             event = parameter.shape[1 + len(self.batch_shape) :]  # classes or targets
             return parameter.reshape(self.n_members, -1, *event)[:, places]
@@ -180,19 +178,16 @@ class Mixture(Distribution):
         """Pick a member for each draw, then draw from it."""
         sample_shape = torch.Size(sample_shape)
         with torch.no_grad():
-            draws = self._member_draws(sample_shape)
+            try:
+                draws = self.components.sample(sample_shape)
+            except NotImplementedError:
+                levels = torch.rand(sample_shape + self.components.batch_shape + self.event_shape).to(self.weights)
+                draws = quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
             shape = sample_shape + self.batch_shape
             chosen = torch.multinomial(self.weights, max(1, math.prod(shape)), replacement=True)[: math.prod(shape)]
             dim = len(sample_shape)
             index = chosen.reshape(shape + (1,) * len(self.event_shape)).expand(shape + self.event_shape)
             return draws.gather(dim, index.unsqueeze(dim)).squeeze(dim)
-
-    def _member_draws(self, sample_shape: torch.Size) -> Tensor:
-        try:
-            return self.components.sample(sample_shape)
-        except NotImplementedError:
-            levels = torch.rand(sample_shape + self.components.batch_shape + self.event_shape).to(self.weights)
-            return quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
 
     # -- moments --------------------------------------------------------------------------------------------------
 
@@ -264,7 +259,7 @@ class Mixture(Distribution):
             between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
             within: Tensor = self.components.covariance_matrix  # type: ignore[attr-defined]
             return td.MultivariateNormal(self.mean, self._average(within + between, 2))
-        matched = Normal(self.mean, variance.sqrt())
+        matched = td.Normal(self.mean, variance.sqrt())
         return Independent(matched, 1) if self.event_shape else matched
 
     # -- classes --------------------------------------------------------------------------------------------------

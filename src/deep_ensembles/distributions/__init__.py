@@ -6,20 +6,19 @@ from deep_ensembles.distributions._integrals import (
 )  # fmt: skip
 from deep_ensembles.distributions._quantiles import quantiles
 from deep_ensembles.distributions._structure import (
-    Scaled, Scaling, alone, by_family, family, indexed, is_whole, marginal, parameters, rebuilt, rescaled, scaling_of,
+    Scaled, Scaling, alone, family, formula_of, indexed, is_whole, marginal, parameters, rebuilt, rescaled, scaling_of,
 )  # fmt: skip
 from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
-from deep_ensembles.distributions.delta import Delta
 from deep_ensembles.distributions.families import (
-    Gamma, Laplace, LogitNormal, LogNormal, NegativeBinomial, NormalMixture, OpenInterval, Ordered, Poisson, StudentT,
-    ZeroInflated,
+    Delta, Gamma, Laplace, LogitNormal, LogNormal, NegativeBinomial, NormalMixture, OpenInterval, Ordered, Poisson,
+    StudentT, ZeroInflated,
 )  # fmt: skip
 from deep_ensembles.distributions.interpolated import Interpolated
 
 __all__ = [
     "Delta", "Gamma", "Interpolated", "Laplace", "LogNormal", "LogitNormal", "NegativeBinomial", "NormalMixture",
-    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "alone", "by_family",
-    "changed_entropy", "cross_entropies", "family", "gamma_tails", "indexed", "is_whole", "log_density", "marginal",
-    "mixed_moments", "moments", "normal_cdf", "parameters", "quantiles", "ranked_probability_score", "rebuilt", "rescaled",
-    "scaling_of", "student_t_tails", "tails",
+    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "alone", "changed_entropy",
+    "cross_entropies", "family", "formula_of", "gamma_tails", "indexed", "is_whole", "log_density", "marginal",
+    "mixed_moments", "moments", "normal_cdf", "parameters", "quantiles", "ranked_probability_score", "rebuilt",
+    "rescaled", "scaling_of", "student_t_tails", "tails",
 ]  # fmt: skip

@@ -57,7 +57,15 @@ def ranked_probability_score(
 
     knots = truth[None] if kinks is None else torch.cat([truth[None], kinks])
     score = _integrals(components, integrand, weights.new_zeros(truth.shape), knots, power=2)
-    _check_finite(components, score)
+    if is_whole(components) or score.dtype != torch.float64 or not score.numel():
+        return score
+    # Of tails so heavy that what lies outside the outermost quantiles matters, some have an infinite score.
+    with torch.no_grad():
+        low, high = tail_quantiles(components, _LEVELS[-1:]).double()
+        outside = (high - low)[0].amax(0) * _LEVELS[-1] ** 2
+    if bool((outside > 1e-7 * score.detach().double()).any()):
+        raise ValueError(f"the `crps` of {family(components)} is infinite, or nearly so, for these parameters: its tails "
+                         "are too heavy; use `log_score`")  # fmt: skip
     return score
 
 
@@ -143,18 +151,6 @@ def _mixed_tails(
             after = average(tails(members, last))[1]
         lower, upper = mass.cumsum(-2), after + mass.flip(-2).cumsum(-2).flip(-2) - mass
     return (lower, upper) if change is None else change(lower, upper)
-
-
-def _check_finite(members: Distribution, score: Tensor) -> None:
-    """Refuse tails so heavy that what lies outside the outermost quantiles matters: beyond some, the score is infinite."""
-    if is_whole(members) or score.dtype != torch.float64 or not score.numel():
-        return
-    with torch.no_grad():
-        low, high = tail_quantiles(members, _LEVELS[-1:]).double()
-        outside = (high - low)[0].amax(0) * _LEVELS[-1] ** 2
-    if bool((outside > 1e-7 * score.detach().double()).any()):
-        raise ValueError(f"the `crps` of {family(members)} is infinite, or nearly so, for these parameters: its tails are "
-                         "too heavy; use `log_score`")  # fmt: skip
 
 
 def _integrals(

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -10,7 +11,6 @@ from torch.distributions import Distribution, Normal
 
 from deep_ensembles.distributions._structure import ends, family, flattened, indexed, is_whole, parameters, rebuilt
 from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, tails
-from deep_ensembles.distributions.delta import Delta
 
 _MAX_ITERATIONS = 1000
 _FEW_ROWS = 256  # not worth leaving out of a computation
@@ -36,7 +36,7 @@ def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tens
     places = torch.arange(math.prod(shape), device=levels.device).reshape(shape).expand(levels.shape)
     members = (weights > 0).nonzero()[:, 0] if not bool(weights.all()) else slice(None)
     flat, weights = flattened(components, members), weights[members]
-    solve = _step_quantiles if isinstance(flat, Delta) else _any_quantiles
+    solve = _step_quantiles if hasattr(flat, "is_point") else _any_quantiles
     chunks = zip(*(padded(values.reshape(-1)).split(_CHUNK_ROWS) for values in (places, levels)), strict=True)
     parts = [solve(indexed(flat, (slice(None), rows)), weights[:, None], part) for rows, part in chunks]
     return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
@@ -126,7 +126,11 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     """A bracket found by going out from the members' means, further and further."""
     low, high = ends(components, share)
     least, most = low.amin(0), high.amax(0)
-    middle, spread = _centre(components, least.expand(components.batch_shape))
+    least_of_all = least.expand(components.batch_shape)
+    middle, spread = torch.where(least_of_all.isfinite(), least_of_all + 1, 0.0), torch.ones_like(least_of_all)
+    with suppress(NotImplementedError):
+        mean, deviation = components.mean, components.stddev
+        middle, spread = torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
     spread = spread.clamp_min(torch.finfo(share.dtype).tiny)
     low, high, step = (middle - spread).amin(0), (middle + spread).amax(0), spread.amax(0)
     low, high = torch.maximum(low, least), torch.minimum(high, most)
@@ -139,16 +143,6 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     while not bool((done := reached(high) | (high >= most) | (high >= largest)).all()):
         high, step = torch.where(done, high, torch.minimum(high + step, most).clamp_max(largest)), step * 2
     return torch.where(share <= 0, least, low), torch.where(share <= 0, most, high)
-
-
-def _centre(components: Distribution, least: Tensor) -> tuple[Tensor, Tensor]:
-    """Where to begin to look, and how far to go first: mean and deviation where there are any."""
-    middle, spread = torch.where(least.isfinite(), least + 1, 0.0), torch.ones_like(least)
-    try:
-        mean, deviation = components.mean, components.stddev
-    except NotImplementedError:
-        return middle, spread
-    return torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
 
 
 def _solved(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
@@ -195,8 +189,8 @@ def _narrowed(components: Distribution, weights: Tensor, state: tuple[Tensor, ..
     step = excess * inverse_slope
     size = step.abs()
     # Where F is flat, its rounding moves the solution far: there the bracket alone decides.
-    exact = (excess.abs() <= eps**0.5) & (size <= torch.minimum(point.abs() * eps + noise * inverse_slope, flat))
-    exact = exact | (excess == 0)
+    near = size <= torch.minimum(point.abs() * eps + noise * inverse_slope, flat)
+    exact = (excess == 0) | (excess.abs() <= eps**0.5) & near
     proposal = point - step / (1 - step * (bend + side * height / inverse_slope) * 0.5).clamp(0.5, 2)
     inside = (proposal > low) & (proposal < high) & (size * 2 <= last)
     done, stuck = exact, ~(inside | exact)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution, Independent, MixtureSameFamily, TransformedDistribution
 
 T = TypeVar("T")
 Scaling = Literal["location-scale", "scale", "none"]
@@ -19,16 +18,16 @@ Scaling = Literal["location-scale", "scale", "none"]
 _OTHER_FORMS = {"logits": {"probs"}, "scale_tril": {"covariance_matrix", "precision_matrix"}}
 
 
-def family(distribution: Distribution) -> str:
+def family(distribution: td.Distribution) -> str:
     """The name of a distribution's family, for messages."""
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, td.Independent):
         return family(distribution.base_dist)
     return type(distribution).__name__
 
 
-def marginal(distribution: Distribution) -> Distribution:
+def marginal(distribution: td.Distribution) -> td.Distribution:
     """The distribution of each target by itself."""
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, td.Independent):
         return distribution.base_dist
     if isinstance(distribution, (td.MultivariateNormal, td.LowRankMultivariateNormal)):
         return td.Normal(distribution.loc, distribution.variance.sqrt(), validate_args=False)
@@ -38,7 +37,7 @@ def marginal(distribution: Distribution) -> Distribution:
     return distribution
 
 
-def parameters(distribution: Distribution) -> list[Tensor]:
+def parameters(distribution: td.Distribution) -> list[Tensor]:
     """Everything that a distribution is made from."""
     tensors: list[Tensor] = []
 
@@ -50,26 +49,26 @@ def parameters(distribution: Distribution) -> list[Tensor]:
     return tensors
 
 
-def rebuilt(distribution: Distribution, change: Callable[[Tensor], Tensor]) -> Distribution:
+def rebuilt(distribution: td.Distribution, change: Callable[[Tensor], Tensor]) -> td.Distribution:
     """The same kind of distribution with every parameter changed alike."""
     kind: Any = type(distribution)
     if hasattr(distribution, "rebuilt"):
         return distribution.rebuilt(change)
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, td.Independent):
         changed = rebuilt(distribution.base_dist, change)
         return kind(changed, distribution.reinterpreted_batch_ndims, validate_args=False)
-    if isinstance(distribution, MixtureSameFamily):
+    if isinstance(distribution, td.MixtureSameFamily):
         parts = distribution.mixture_distribution, distribution.component_distribution
         return kind(*(rebuilt(part, change) for part in parts), validate_args=False)
-    if kind is TransformedDistribution:
+    if kind is td.TransformedDistribution:
         transforms = [_changed(transform, change) for transform in distribution.transforms]  # type: ignore[attr-defined]
         base = rebuilt(distribution.base_dist, change)  # type: ignore[attr-defined]
-        return TransformedDistribution(base, transforms, validate_args=False)
+        return td.TransformedDistribution(base, transforms, validate_args=False)
     arguments = {name: change(value) for name, value in arguments_of(distribution).items()}
     return kind(**arguments, **_settings_of(distribution), validate_args=False)
 
 
-def arguments_of(distribution: Distribution) -> dict[str, Tensor]:
+def arguments_of(distribution: td.Distribution) -> dict[str, Tensor]:
     """The arguments of the constructor by name, in one form where torch accepts several."""
     names = set(distribution.arg_constraints)
     names -= {other for form, others in _OTHER_FORMS.items() if form in names for other in others}
@@ -79,7 +78,7 @@ def arguments_of(distribution: Distribution) -> dict[str, Tensor]:
     return {name: torch.as_tensor(getattr(distribution, name)) for name in sorted(names)}
 
 
-def _settings_of(distribution: Distribution) -> dict[str, Any]:
+def _settings_of(distribution: td.Distribution) -> dict[str, Any]:
     """Arguments of the constructor that are the same for every row, such as the number of trials of a multinomial."""
     kind: Any = type(distribution)
     names = _other_arguments(kind, frozenset(distribution.arg_constraints))
@@ -112,29 +111,30 @@ def _changed(transform: td.Transform, change: Callable[[Tensor], Tensor]) -> td.
     return td.AffineTransform(shift, scale)
 
 
-def indexed(distribution: Distribution, index: Any) -> Distribution:
+def indexed(distribution: td.Distribution, index: Any) -> td.Distribution:
     """Index the batch dimensions of a distribution."""
     return rebuilt(distribution, lambda parameter: parameter[index])
 
 
-def by_family(table: dict[type, T], distribution: Distribution) -> T | None:
-    """What a table says of the nearest of the classes that a distribution is of."""
-    return next((table[kind] for kind in type(distribution).__mro__ if kind in table), None)
+def formula_of(distribution: td.Distribution, method: str, table: dict[type, Callable[..., T]]) -> Callable[..., T] | None:
+    """A method of the distribution, or what a table says of the nearest of the classes that it is of."""
+    known = (partial(table[kind], distribution) for kind in type(distribution).__mro__ if kind in table)
+    return getattr(distribution, method) if hasattr(distribution, method) else next(known, None)
 
 
-def alone(distribution: Distribution) -> Distribution:
+def alone(distribution: td.Distribution) -> td.Distribution:
     """A distribution `[*batch]` as the only member of a mixture, `[1, *batch]`."""
     return rebuilt(distribution, lambda parameter: parameter.unsqueeze(0))
 
 
-def flattened(distribution: Distribution, members: Any = slice(None)) -> Distribution:
+def flattened(distribution: td.Distribution, members: Any = slice(None)) -> td.Distribution:
     """A distribution `[member, *batch]` of one number as `[member, row]`, of these members."""
     n_dims = len(distribution.batch_shape)
     return rebuilt(distribution, lambda parameter: parameter[members].flatten(1, n_dims - 1) if n_dims > 1 else
                    parameter[members].unsqueeze(1))  # fmt: skip
 
 
-def bounds(distribution: Distribution) -> tuple[Tensor | float, Tensor | float]:
+def bounds(distribution: td.Distribution) -> tuple[Tensor | float, Tensor | float]:
     """The least and the greatest value that a distribution of one number gives mass to; infinite where there is none."""
     support: Any = distribution.support
     if support is td.constraints.boolean:
@@ -142,13 +142,13 @@ def bounds(distribution: Distribution) -> tuple[Tensor | float, Tensor | float]:
     return getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
 
 
-def ends(distribution: Distribution, like: Tensor) -> tuple[Tensor, Tensor]:
+def ends(distribution: td.Distribution, like: Tensor) -> tuple[Tensor, Tensor]:
     """The same for every row, as tensors like this one."""
     low, high = (torch.as_tensor(end).to(like).expand(distribution.batch_shape) for end in bounds(distribution))
     return low, high
 
 
-def is_whole(distribution: Distribution) -> bool:
+def is_whole(distribution: td.Distribution) -> bool:
     """Whether all mass is on whole numbers."""
     support = distribution.support
     return bool(support is not None and support.is_discrete)
@@ -157,7 +157,7 @@ def is_whole(distribution: Distribution) -> bool:
 # -- other units ------------------------------------------------------------------------------------------------------
 
 
-def rescaled(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distribution:
+def rescaled(distribution: td.Distribution, shift: Tensor, scale: Tensor) -> td.Distribution:
     r"""The distribution of $\text{shift} + \text{scale}\cdot y$ for $y$ distributed as given, whatever the family.
 
     A family that stays itself when units change gets other parameters; any other is wrapped as `Scaled`.
@@ -176,10 +176,10 @@ def rescaled(distribution: Distribution, shift: Tensor, scale: Tensor) -> Distri
     if hasattr(distribution, "rescaled"):
         return distribution.rescaled(shift, scale)
     kind: Any = type(distribution)
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, td.Independent):
         inner = rescaled(distribution.base_dist, shift, scale)
         return kind(inner, distribution.reinterpreted_batch_ndims, validate_args=False)
-    if isinstance(distribution, MixtureSameFamily) and not distribution.event_shape:
+    if isinstance(distribution, td.MixtureSameFamily) and not distribution.event_shape:
         components = rescaled(distribution.component_distribution, shift.unsqueeze(-1), scale.unsqueeze(-1))
         weights = rebuilt(distribution.mixture_distribution, lambda logits: logits.to(scale.dtype))
         return kind(weights, components, validate_args=False)
@@ -207,7 +207,7 @@ def _stretched_rows(old: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
 
 
 # By family: which changes of units it survives as itself, and what becomes of its parameters.
-_UNITS: dict[type[Distribution], tuple[Scaling, dict[str, _Change]]] = {
+_UNITS: dict[type[td.Distribution], tuple[Scaling, dict[str, _Change]]] = {
     **dict.fromkeys((td.Normal, td.Laplace, td.StudentT, td.Cauchy, td.Gumbel),
                     ("location-scale", {"loc": _moved, "scale": _stretched})),
     td.Uniform: ("location-scale", {"low": _moved, "high": _moved}),
@@ -223,19 +223,17 @@ _UNITS: dict[type[Distribution], tuple[Scaling, dict[str, _Change]]] = {
 }  # fmt: skip
 
 
-def _change_of_units(distribution: Distribution) -> tuple[Scaling | None, dict[str, _Change]]:
-    for kind in type(distribution).__mro__:
-        takes_the_same = getattr(kind, "arg_constraints", None) is type(distribution).arg_constraints
-        if kind in _UNITS and takes_the_same:
-            return _UNITS[kind]
-    return None, {}
+def _change_of_units(distribution: td.Distribution) -> tuple[Scaling | None, dict[str, _Change]]:
+    kinds = [kind for kind in type(distribution).__mro__ if kind in _UNITS]
+    takes_the_same = kinds and kinds[0].arg_constraints is type(distribution).arg_constraints
+    return _UNITS[kinds[0]] if takes_the_same else (None, {})
 
 
-def scaling_of(distribution: Distribution) -> Scaling | None:
+def scaling_of(distribution: td.Distribution) -> Scaling | None:
     """How the targets of a family are brought to a common scale, without a word from its head; None if that is not known."""
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, td.Independent):
         return scaling_of(distribution.base_dist)
-    if isinstance(distribution, MixtureSameFamily):
+    if isinstance(distribution, td.MixtureSameFamily):
         return scaling_of(distribution.component_distribution)
     own: Scaling | None = getattr(distribution, "scaling", None)
     return own or _change_of_units(distribution)[0]
@@ -249,7 +247,7 @@ class Scaled(td.TransformedDistribution):
         shift, scale: broadcastable to y; the scale is more than 0.
     """
 
-    def __init__(self, base: Distribution, shift: Tensor, scale: Tensor) -> None:
+    def __init__(self, base: td.Distribution, shift: Tensor, scale: Tensor) -> None:
         self.shift, self.scale = shift, scale
         super().__init__(base, td.AffineTransform(shift, scale), validate_args=False)
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 from torch.autograd.function import FunctionCtx
-from torch.distributions import Distribution
 
-from deep_ensembles.distributions._structure import bounds, by_family, family, is_whole
+from deep_ensembles.distributions._structure import bounds, family, formula_of, is_whole
 
 Pair = tuple[Tensor, Tensor]
 
@@ -22,31 +21,25 @@ def normal_cdf(z: Tensor) -> Tensor:
     return torch.special.erfc(z * -math.sqrt(0.5)) * 0.5
 
 
-def log_density(distribution: Distribution, value: Tensor) -> Tensor:
+def log_density(distribution: td.Distribution, value: Tensor) -> Tensor:
     """The logarithm of density or probability; minus infinity outside the support, where torch may say anything."""
     support: Any = distribution.support
     if support is td.constraints.real or distribution.event_shape:
         return distribution.log_prob(value)
-    log_prob = (
-        _generalized_pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
-    )
-    if 0 in distribution.batch_shape:
-        return log_prob(distribution, value)
-    inside = support.check(value)
-    if bool(inside.all()):
+    log_prob = _pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
+    if 0 in distribution.batch_shape or bool((inside := support.check(value)).all()):
         return log_prob(distribution, value)
     logs = log_prob(distribution, torch.where(inside, value, _inner_point(distribution, value)))
     return torch.where(inside, logs, -torch.inf)
 
 
-def tails(distribution: Distribution, value: Tensor) -> Pair:
+def tails(distribution: td.Distribution, value: Tensor) -> Pair:
     """P(Y ≤ value) and P(Y > value), each exact however small it is, differentiable in the parameters."""
     if is_whole(distribution):
         value = value.floor()
-    support: Any = distribution.support
-    if support is td.constraints.real:
-        return smooth_tails(distribution, value)
     low, high = bounds(distribution)
+    if not (isinstance(low, Tensor) or isinstance(high, Tensor)) and (low, high) == (-math.inf, math.inf):
+        return smooth_tails(distribution, value)
     # A whole number that is the least carries mass itself; the ends of a continuum do not.
     below = value < low if is_whole(distribution) else value <= low
     above = value >= high
@@ -56,12 +49,10 @@ def tails(distribution: Distribution, value: Tensor) -> Pair:
     return torch.where(above, 1.0, lower), torch.where(above, 0.0, upper)
 
 
-def smooth_tails(distribution: Distribution, value: Tensor) -> Pair:
+def smooth_tails(distribution: td.Distribution, value: Tensor) -> Pair:
     """The same for values inside the support; for counts at any number, by the smooth function through the whole ones."""
-    if hasattr(distribution, "tails"):
-        return distribution.tails(value)
-    if (formula := by_family(_TAILS, distribution)) is not None:
-        return formula(distribution, value)
+    if (formula := formula_of(distribution, "tails", _TAILS)) is not None:
+        return formula(value)
     try:
         lower = distribution.cdf(value)
     except NotImplementedError as error:
@@ -70,7 +61,7 @@ def smooth_tails(distribution: Distribution, value: Tensor) -> Pair:
     return lower, 1 - lower
 
 
-def _inner_point(distribution: Distribution, like: Tensor) -> Tensor:
+def _inner_point(distribution: td.Distribution, like: Tensor) -> Tensor:
     """A value inside the support, where every function is finite."""
     low, high = (torch.as_tensor(bound, dtype=like.dtype, device=like.device) for bound in bounds(distribution))
     step = torch.where(high.isfinite(), (high - low) / 2, 1.0)
@@ -123,8 +114,7 @@ def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *
     from scipy import special  # when it is needed: it takes time, and most predictions are of normals
 
     known = getattr(special, function) if isinstance(function, str) else function
-    values: Tensor = _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
-    return values
+    return _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
 
 
 def student_t_tails(df: Tensor, z: Tensor) -> Pair:
@@ -206,14 +196,14 @@ def _gumbel(d: Any, value: Tensor) -> Pair:
     return torch.exp(-hazard), -torch.expm1(-hazard)
 
 
-def _generalized_pareto_hazard(d: Any, value: Tensor) -> Tensor:
+def _pareto_hazard(d: Any, value: Tensor) -> Tensor:
     z, bend = (value - d.loc) / d.scale, torch.where(d.concentration == 0, 1.0, d.concentration)
     return torch.where(d.concentration == 0, z, torch.log1p(bend * z) / bend)
 
 
-def _generalized_pareto_log_prob(d: Any, value: Tensor) -> Tensor:
+def _pareto_log_prob(d: Any, value: Tensor) -> Tensor:
     """What torch means, and computes in single precision alone."""
-    return -(1 + d.concentration) * _generalized_pareto_hazard(d, value) - d.scale.log()
+    return -(1 + d.concentration) * _pareto_hazard(d, value) - d.scale.log()
 
 
 def _transformed(d: Any, value: Tensor) -> Pair:
@@ -277,7 +267,7 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
                                     torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
     td.MixtureSameFamily: _same_family,
-    td.GeneralizedPareto: _by_hazard(_generalized_pareto_hazard),
+    td.GeneralizedPareto: _by_hazard(_pareto_hazard),
     td.TransformedDistribution: _transformed,
 }  # fmt: skip
 
@@ -285,22 +275,10 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
 # -- quantiles that a formula gives, or a function of SciPy -----------------------------------------------------------
 
 
-def closed_quantile(distribution: Distribution, level: Tensor, upper: bool) -> Tensor | None:
+def closed_quantile(distribution: td.Distribution, level: Tensor, upper: bool) -> Tensor | None:
     """The value with a probability ≤ ½ below it (above it, if `upper`), where a formula gives it; else None."""
-    if hasattr(distribution, "closed_quantile"):
-        return distribution.closed_quantile(level, upper)
-    formula = by_family(_QUANTILES, distribution)
-    return None if formula is None else formula(distribution, level, upper)
-
-
-def _laplace_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    outer = (2 * level).log()
-    return d.loc + d.scale * (-outer if upper else outer)
-
-
-def _normal_quantile(d: Any, level: Tensor, upper: bool) -> Tensor:
-    z = torch.special.ndtri(level)
-    return d.loc + d.scale * (-z if upper else z)
+    formula = formula_of(distribution, "closed_quantile", _QUANTILES)
+    return None if formula is None else formula(level, upper)
 
 
 def _inverse(function: str, level: Tensor, shape: Tensor) -> Tensor:
@@ -325,8 +303,8 @@ def _transformed_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
 
 
 _QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
-    td.Normal: _normal_quantile,
-    td.Laplace: _laplace_quantile,
+    td.Normal: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * torch.special.ndtri(level),
+    td.Laplace: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * (2 * level).log(),
     td.StudentT: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * _inverse("stdtrit", level, d.df),
     td.Exponential: lambda d, level, upper: (-level.log() if upper else -torch.log1p(-level)) / d.rate,
     td.Uniform: lambda d, level, upper: torch.lerp(*((d.high, d.low) if upper else (d.low, d.high)), level),

@@ -72,8 +72,7 @@ class Ordered(Exact, td.Categorical):
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """P(class ≤ value) and P(class > value)."""
         reached = torch.arange(self.probs.shape[-1], device=value.device) <= value.unsqueeze(-1)
-        zero = torch.zeros_like(self.probs)
-        return torch.where(reached, self.probs, zero).sum(-1), torch.where(reached, zero, self.probs).sum(-1)
+        return torch.where(reached, self.probs, 0.0).sum(-1), torch.where(reached, 0.0, self.probs).sum(-1)
 
     @property
     def mean(self) -> Tensor:
@@ -223,3 +222,40 @@ class ZeroInflated(Exact):
     def variance(self) -> Tensor:
         spread = self.of.variance + torch.sigmoid(self.logits) * self.of.mean.square()
         return torch.sigmoid(-self.logits) * spread
+
+
+class Delta(Exact):
+    """The distribution of a value that is certain."""
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {"loc": constraints.real}
+    support = constraints.real
+    scaling = "location-scale"
+    is_point = True
+
+    def __init__(self, loc: Tensor, validate_args: bool | None = None) -> None:
+        self.loc = loc
+        super().__init__(loc.shape, validate_args=False)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        return torch.zeros_like(self.loc)
+
+    def rescaled(self, shift: Tensor, scale: Tensor) -> Delta:
+        return Delta(shift + scale * self.loc)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Delta:
+        return Delta(self.loc.expand(torch.Size(batch_shape)))
+
+    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
+        return self.loc.expand(torch.Size(sample_shape) + self.loc.shape)
+
+    def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        lower = (value >= self.loc).to(self.loc.dtype)
+        return lower, 1 - lower
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        raise NotImplementedError("a point prediction has no density; use `moment_matched()` of the ensemble's mixture")

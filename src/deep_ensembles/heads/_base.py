@@ -141,8 +141,7 @@ def _support_of(distribution: Distribution) -> Any:
         support: Any = marginal(distribution).support
     except TypeError:
         return constraints.real
-    bounds = (getattr(support, "lower_bound", 0.0), getattr(support, "upper_bound", 0.0))
-    return constraints.real if any(isinstance(bound, Tensor) for bound in bounds) else support
+    return constraints.real if any(isinstance(bound, Tensor) for bound in vars(support).values()) else support
 
 
 def split_raw(head: Any, raw: Tensor) -> Sequence[Tensor]:

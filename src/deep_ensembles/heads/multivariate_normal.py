@@ -52,7 +52,10 @@ class MultivariateNormal(Numbers):
         return n_targets * (2 + self.rank) if self.rank else n_targets + n_targets * (n_targets + 1) // 2
 
     def __call__(self, raw: Tensor) -> td.Distribution:
-        n_targets = self._n_targets(raw.shape[-1])
+        possible = [n for n in range(1, raw.shape[-1] + 1) if self.raw_size(n) == raw.shape[-1]]
+        if not possible:
+            raise ValueError(f"`raw` must have `raw_size(n_targets)` outputs for {self}, got {raw.shape[-1]}")
+        n_targets = possible[0]
         loc, spread, rest = raw.split([n_targets, n_targets, raw.shape[-1] - 2 * n_targets], dim=-1)
         loc, variance = limited(loc, _LIMIT), (F.softplus(spread) + self.min_variance)
         if n_targets == 1:
@@ -65,9 +68,3 @@ class MultivariateNormal(Numbers):
         triangle = torch.diag_embed(variance.sqrt())
         triangle[..., row, column] = torch.maximum(torch.minimum(rest, most), -most)
         return td.MultivariateNormal(loc, scale_tril=triangle, validate_args=False)
-
-    def _n_targets(self, n_outputs: int) -> int:
-        possible = [n for n in range(1, n_outputs + 1) if self.raw_size(n) == n_outputs]
-        if not possible:
-            raise ValueError(f"`raw` must have `raw_size(n_targets)` outputs for {self}, got {n_outputs}")
-        return possible[0]

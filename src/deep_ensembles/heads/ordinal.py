@@ -36,8 +36,7 @@ class Ordinal(Classes):
 
     def __call__(self, raw: Tensor) -> Ordered:
         steps = F.softplus(raw[..., 1:]) + 1e-3
-        thresholds = limited(raw[..., :1], 50.0)
-        thresholds = F.pad(steps.cumsum(-1), (1, 0)) + thresholds
+        thresholds = F.pad(steps.cumsum(-1), (1, 0)) + limited(raw[..., :1], 50.0)
         below, above = F.logsigmoid(thresholds), F.logsigmoid(-thresholds)
         # P(k) = P(≤ k) - P(≤ k-1), as logarithms: log σ(b) + log σ(-a) + log(1 - e^(a-b)).
         inner = below[..., 1:] + above[..., :-1] + (-(-steps).expm1()).log()

@@ -181,8 +181,7 @@ def survival(distribution: Distribution, time: Tensor) -> Vector:
     time = time.to(mixture.device)
     above = mixture.tails(time)[1]
     refuse(above.isnan(), "distribution", "without NaN", above)
-    values: Vector = above.detach().cpu().double().numpy()
-    return values
+    return above.detach().cpu().double().numpy()
 
 
 def kaplan_meier(time: Vector, event: Any, of_censoring: bool = False) -> tuple[Vector, Vector]:

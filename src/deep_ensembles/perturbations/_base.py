@@ -1,5 +1,6 @@
 """What a perturbation promises, and how far two predictions are apart."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -13,22 +14,12 @@ from deep_ensembles.distributions import indexed
 _DRAWS = 16
 
 
-class Loss(Protocol):
-    """The loss of every sample as a function of the inputs, targets held fixed.
-
-    A loss may have a method `gradient(inputs)` when it knows the gradient, up to a factor > 0 for each sample, more cheaply
-    than by differentiating.
-    """
-
-    def __call__(self, inputs: Tensor, /) -> Tensor:
-        """Shape: inputs `[run, batch, *features]` → `[run, batch]`."""
-
-
-class Predict(Protocol):
-    """The predicted distribution as a function of the inputs."""
-
-    def __call__(self, inputs: Tensor, /) -> Distribution:
-        """Shape: inputs `[run, batch, *features]` → batch `[run, batch]`."""
+# The loss of every sample, `[run, batch]`, as a function of the inputs, `[run, batch, *features]`, targets held fixed. It
+# may have a method `gradient(inputs)` when it knows the gradient, up to a factor > 0 for each sample, more cheaply than by
+# differentiating.
+Loss = Callable[[Tensor], Tensor]
+# The predicted distribution, of batch `[run, batch]`, as a function of the inputs.
+Predict = Callable[[Tensor], Distribution]
 
 
 class Perturbation(Protocol):
@@ -86,16 +77,13 @@ class Divergence:
         with suppress(NotImplementedError):
             return kl_divergence(self.fixed, other)
         with suppress(NotImplementedError):
-            return self._from_draws(other)
+            if self._known is None:
+                values = _draws(self.fixed, self.generator)
+                self._known = values, self.fixed.log_prob(values)
+            values, logs = self._known
+            return (other.log_prob(values) - logs).square().mean(0) / 2
         distance = (other.mean - self.fixed.mean).square()
         return distance.reshape(*other.batch_shape, -1).mean(-1)
-
-    def _from_draws(self, other: Distribution) -> Tensor:
-        if self._known is None:
-            values = _draws(self.fixed, self.generator)
-            self._known = values, self.fixed.log_prob(values)
-        values, logs = self._known
-        return (other.log_prob(values) - logs).square().mean(0) / 2
 
 
 def _draws(distribution: Distribution, generator: Generators) -> Tensor:

@@ -19,7 +19,6 @@ from deep_ensembles.scoring import log_score
 Prediction = Mixture | Recalibrated
 # A factor is looked for between a hundredth of the start and a hundred times it.
 _REACH = math.log(100.0)
-_WANTED = {"numbers": "of numbers", "classes": "over classes"}
 
 
 class Recalibration(Protocol):
@@ -41,7 +40,8 @@ def as_mixture(name: str, distribution: Distribution, *kinds: str) -> Mixture:
     mixture: Mixture = mixture_of(distribution)
     if mixture.kind not in kinds:
         cure = "temperature" if mixture.kind in ("classes", "labels") else "isotonic"
-        raise TypeError(f"`{name}` needs a prediction {_WANTED[kinds[0]]}, got {mixture!r}; use `{cure}`")
+        wanted = "of numbers" if "numbers" in kinds else "over classes"
+        raise TypeError(f"`{name}` needs a prediction {wanted}, got {mixture!r}; use `{cure}`")
     if family(mixture.components) == "Delta":
         raise TypeError(f"`{name}` needs members that have a density, got {mixture!r}; use its `moment_matched()`")
     return mixture

@@ -53,11 +53,11 @@ def choose(
         >>> choose(sure, torch.arange(-10.0, 10.0))
         VarianceScaling(factor=5.78...)
     """
-    kinds = ("numbers", "counts", "classes", "labels")
-    mixture, truth = held_out(as_mixture("choose", distribution, *kinds), target, 2 * _FOLDS)
+    mixture = as_mixture("choose", distribution, "numbers", "counts", "classes", "labels")
+    mixture, truth = held_out(mixture, target, 2 * _FOLDS)
     compared = _default(mixture) if names is None else tuple(names)
-    known = ", ".join(_FITS)
-    require(not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS), "names", f"of {known}", names)
+    fits = not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS)
+    require(fits, "names", f"of {', '.join(_FITS)}", names)
     generator = np.random.default_rng(seed_sequence(random_state))
     parts = random_parts(_FOLDS, len(truth), None if groups is None else np.asarray(groups), generator)
     folds = [torch.from_numpy(part) for part in parts]

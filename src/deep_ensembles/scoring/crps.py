@@ -7,11 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution
 
 # isort: off
 from deep_ensembles.distributions import (
-    Delta, Ordered, alone, by_family, gamma_tails, indexed, marginal, normal_cdf, parameters,
+    Delta, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
     ranked_probability_score, rebuilt, student_t_tails, tails,
 )  # fmt: skip
 
@@ -20,7 +19,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.scoring._base import aligned, over_targets, require_numbers
 
 
-def crps(distribution: Distribution, target: Tensor) -> Tensor:
+def crps(distribution: td.Distribution, target: Tensor) -> Tensor:
     r"""Continuous ranked probability score, $\int (F(z) - 1\{y \le z\})^2\,dz$, in the target's units.
 
     For counts and ordered classes the integral is a sum. Closed form for normals, points, their mixtures, and single
@@ -48,10 +47,8 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
 
 
 def _of_single(distribution: Any, target: Tensor) -> Tensor:
-    if hasattr(distribution, "crps"):
-        return distribution.crps(target)
-    if (closed := by_family(_CLOSED, distribution)) is not None:
-        return closed(distribution, target)
+    if (closed := formula_of(distribution, "crps", _CLOSED)) is not None:
+        return closed(target)
     return _of_members(alone(distribution), parameters(distribution)[0].new_ones(1), target)
 
 
@@ -63,7 +60,7 @@ def _of_members(components: Any, weights: Tensor, target: Tensor) -> Tensor:
         components = rebuilt(components.component_distribution, lambda part: part.movedim(-1, 0).flatten(0, 1))
     if isinstance(components, (td.Normal, Delta)):
         return _of_normals(components.mean, components.variance, weights, target)
-    if len(weights) == 1 and (hasattr(components, "crps") or by_family(_CLOSED, components) is not None):
+    if len(weights) == 1 and formula_of(components, "crps", _CLOSED) is not None:
         return _of_single(indexed(components, 0), target)
     return ranked_probability_score(components, weights, target.to(weights.dtype))
 

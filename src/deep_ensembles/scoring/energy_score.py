@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal, Normal
 
 from deep_ensembles.distributions import alone, marginal, parameters, quantiles
-from deep_ensembles.mixture import Mixture
+from deep_ensembles.mixture import mixture_of
 from deep_ensembles.scoring._base import aligned, require_numbers, require_quantiles
 from deep_ensembles.scoring.crps import crps
 
@@ -38,11 +38,9 @@ def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
         return crps(distribution, target)
     target = aligned(distribution, target)
     require_numbers("energy_score", distribution)
-    members, weights = [distribution], torch.ones(1)
-    if isinstance(distribution, Mixture):
-        members, weights = [distribution.member(m) for m in range(distribution.n_members)], distribution.weights
-    known, truth, distance = _known(members, target)
-    weighted = list(zip(weights, known, strict=True))
+    mixture = mixture_of(distribution)
+    known, truth, distance = _known([mixture.member(m) for m in range(mixture.n_members)], target)
+    weighted = list(zip(mixture.weights, known, strict=True))
     away = torch.stack([w * distance(one, truth) for w, one in weighted]).sum(0)
     return away - torch.stack([w * v * distance(one, two) for w, one in weighted for v, two in weighted]).sum(0) / 2
 

@@ -47,10 +47,11 @@ def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tu
             return single.levels.movedim(-1, 0), single.values.movedim(-1, 0)
         levels = single.levels.reshape(-1, single.levels.shape[-1])[0].tolist()
     require_quantiles("pinball", single)
-    n_dims = len(distribution.batch_shape) + len(distribution.event_shape)
     levels = _LEVELS if levels is None else levels
     require(len(levels) > 0, "levels", "at least one number", levels)
     for level in levels:
         check_number("levels", level, low=0, high=1, above=True, below=True)
-    shares = torch.tensor(levels, dtype=torch.float64).reshape(-1, *[1] * n_dims)
+    shares = torch.tensor(levels, dtype=torch.float64).reshape(
+        -1, *[1] * len(distribution.batch_shape + distribution.event_shape)
+    )
     return shares, mixture_of(distribution).icdf(shares)
