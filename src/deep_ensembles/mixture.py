@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution, Independent, Normal
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, Independent
 
+# isort: off
 from deep_ensembles.distributions import (
-    Ordered,
-    alone,
-    cross_entropies,
-    family,
-    indexed,
-    is_whole,
-    log_density,
-    marginal,
-    moments,
-    parameters,
-    quantiles,
-    rebuilt,
-    tails,
+    Ordered, alone, cross_entropies, family, indexed, is_whole, log_density, marginal, moments, parameters, quantiles,
+    rebuilt, tails,
 )  # fmt: skip
+# isort: on
 
-Kind = Literal["numbers", "counts", "classes", "labels"]
+Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
+
+
+def kind_of(distribution: Distribution) -> Kind:
+    """What is predicted: numbers, counts, classes, labels that each are there or not, or numbers that may depend."""
+    if isinstance(distribution, td.Categorical):
+        return "classes"
+    if isinstance(distribution, Independent):
+        return "labels" if isinstance(distribution.base_dist, td.Bernoulli) else kind_of(distribution.base_dist)
+    if distribution.event_shape:
+        return "vectors"
+    return "counts" if is_whole(distribution) else "numbers"
 
 
 class Mixture(Distribution):
@@ -56,7 +57,7 @@ class Mixture(Distribution):
         (tensor([1.]), tensor([2.]), tensor([1.]), tensor([1.]))
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    arg_constraints: ClassVar[dict[str, td.constraints.Constraint]] = {}
 
     def __init__(self, components: Distribution, weights: Tensor | None = None) -> None:
         if not components.batch_shape:
@@ -82,18 +83,15 @@ class Mixture(Distribution):
         return self.components.batch_shape[0]
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> td.constraints.Constraint:
         """Where the components have mass."""
         return self.components.support  # type: ignore[return-value]
 
     @property
     def kind(self) -> Kind:
         """What is predicted: numbers, counts, classes, or several labels that each are there or not."""
-        if isinstance(self.components, td.Categorical):
-            return "classes"
-        if isinstance(self.components, Independent) and isinstance(self.components.base_dist, td.Bernoulli):
-            return "labels"
-        return "counts" if not self.event_shape and is_whole(self.components) else "numbers"
+        kind = kind_of(self.components)
+        return "numbers" if self.event_shape and kind != "labels" else kind
 
     @property
     def is_discrete(self) -> bool:
@@ -107,14 +105,7 @@ class Mixture(Distribution):
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
         """The same mixture for a larger batch shape."""
-        new, members = tuple(batch_shape), self.n_members
-
-        def widen(parameter: Tensor) -> Tensor:
-            event = self._event_of(parameter)
-            padded = parameter.reshape(members, *[1] * (len(new) - len(self.batch_shape)), *parameter.shape[1:])
-            return padded.expand(members, *new, *event)
-
-        return Mixture(rebuilt(self.components, widen), self.weights)
+        return self._rows(lambda places: places.expand(tuple(batch_shape)))
 
     def member(self, index: int) -> Distribution:
         """The predictive distribution of one member."""
@@ -122,10 +113,15 @@ class Mixture(Distribution):
 
     def __getitem__(self, rows: Any) -> Mixture:
         """The mixture for some rows: indexes the batch (never classes or targets), keeps all members."""
-        places = torch.arange(math.prod(self.batch_shape), device=self.weights.device).reshape(self.batch_shape)[rows]
+        return self._rows(lambda places: places[rows])
+
+    def _rows(self, choose: Callable[[Tensor], Tensor]) -> Mixture:
+        """The mixture for the rows that are chosen from their numbers, `[*batch]`."""
+        places = choose(torch.arange(math.prod(self.batch_shape), device=self.device).reshape(self.batch_shape))
 
         def pick(parameter: Tensor) -> Tensor:
-            return parameter.reshape(self.n_members, -1, *self._event_of(parameter))[:, places]
+            event = parameter.shape[1 + len(self.batch_shape) :]  # classes or targets
+            return parameter.reshape(self.n_members, -1, *event)[:, places]
 
         return Mixture(rebuilt(self.components, pick), self.weights)
 
@@ -182,19 +178,16 @@ class Mixture(Distribution):
         """Pick a member for each draw, then draw from it."""
         sample_shape = torch.Size(sample_shape)
         with torch.no_grad():
-            draws = self._member_draws(sample_shape)
+            try:
+                draws = self.components.sample(sample_shape)
+            except NotImplementedError:
+                levels = torch.rand(sample_shape + self.components.batch_shape + self.event_shape).to(self.weights)
+                draws = quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
             shape = sample_shape + self.batch_shape
             chosen = torch.multinomial(self.weights, max(1, math.prod(shape)), replacement=True)[: math.prod(shape)]
             dim = len(sample_shape)
             index = chosen.reshape(shape + (1,) * len(self.event_shape)).expand(shape + self.event_shape)
             return draws.gather(dim, index.unsqueeze(dim)).squeeze(dim)
-
-    def _member_draws(self, sample_shape: torch.Size) -> Tensor:
-        try:
-            return self.components.sample(sample_shape)
-        except NotImplementedError:
-            levels = torch.rand(sample_shape + self.components.batch_shape + self.event_shape).to(self.weights)
-            return quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
 
     # -- moments --------------------------------------------------------------------------------------------------
 
@@ -207,10 +200,8 @@ class Mixture(Distribution):
     def variance(self) -> Tensor:
         """Variance of the mixture, σ*² of the paper: within the members plus between them; infinite where it is."""
         within, event = self._variance_within(), len(self.event_shape)
-        if not bool((endless := within.isinf()).any()):
-            return within + self._variance_of_means()
         # Where the variance is infinite there may be no mean.
-        means = torch.where(endless, 0.0, self._ordered("variance").mean)
+        means = torch.where(within.isinf(), 0.0, self._moment("mean"))
         return within + self._average((means - self._average(means, event)).square(), event)
 
     @property
@@ -225,7 +216,10 @@ class Mixture(Distribution):
         """What members disagree about: the variance of their means; for classes and labels, mutual information in nats."""
         if self.kind == "labels":
             return (td.Bernoulli(self.probs, validate_args=False).entropy() - self.aleatoric).clamp_min(0.0)
-        return self.mutual_information if self.is_discrete else self._variance_of_means()
+        if self.is_discrete:
+            return self.mutual_information
+        apart = self._means() - self.mean
+        return self._average(torch.where(apart.isnan(), torch.inf, apart).square(), len(self.event_shape))
 
     def _means(self) -> Tensor:
         means = self._moment("mean")
@@ -237,10 +231,6 @@ class Mixture(Distribution):
     def _variance_within(self) -> Tensor:
         variances = self._moment("variance")
         return self._average(torch.where(variances.isnan(), torch.inf, variances), len(self.event_shape))
-
-    def _variance_of_means(self) -> Tensor:
-        apart = self._means() - self.mean
-        return self._average(torch.where(apart.isnan(), torch.inf, apart).square(), len(self.event_shape))
 
     def _moment(self, name: Literal["mean", "variance"]) -> Tensor:
         """Of every member and target; what a family does not tell is integrated."""
@@ -269,7 +259,7 @@ class Mixture(Distribution):
             between = apart.unsqueeze(-1) * apart.unsqueeze(-2)
             within: Tensor = self.components.covariance_matrix  # type: ignore[attr-defined]
             return td.MultivariateNormal(self.mean, self._average(within + between, 2))
-        matched = Normal(self.mean, variance.sqrt())
+        matched = td.Normal(self.mean, variance.sqrt())
         return Independent(matched, 1) if self.event_shape else matched
 
     # -- classes --------------------------------------------------------------------------------------------------
@@ -314,8 +304,7 @@ class Mixture(Distribution):
     def disagreement(self) -> Tensor:
         r"""The paper's $\sum_m \mathrm{KL}(p_m \| p_E)$, in nats; with uniform weights M times the mutual information."""
         divergences = self._cross_entropies() - self._entropies()
-        counted = self._aligned(self.weights > 0, 0)
-        return torch.where(counted, divergences, torch.zeros_like(divergences)).sum(self._member_dim(0)).clamp_min(0.0)
+        return divergences[self.weights > 0].sum(0).clamp_min(0.0)
 
     def _cross_entropies(self) -> Tensor:
         r"""$-\mathbb{E}_{p_m}[\log p_E]$ of every member, `[member, *batch]`."""
@@ -335,10 +324,6 @@ class Mixture(Distribution):
             return cross_entropies(alone(self.components), torch.ones_like(self.weights[:1]))[0]
 
     # -- axes -----------------------------------------------------------------------------------------------------
-
-    def _event_of(self, parameter: Tensor) -> tuple[int, ...]:
-        """The shape of a parameter behind its member and batch axes: classes or targets."""
-        return tuple(parameter.shape[1 + len(self.batch_shape) :])
 
     def _member_dim(self, event_dims: int) -> int:
         return -1 - len(self.batch_shape) - event_dims

@@ -1,44 +1,24 @@
 """Predictive distributions: families that torch lacks, and what it leaves out of its own."""
 
+# isort: skip_file
 from deep_ensembles.distributions._integrals import (
-    changed_entropy,
-    cross_entropies,
-    mixed_moments,
-    moments,
-    ranked_probability_score,
+    changed_entropy, cross_entropies, mixed_moments, moments, ranked_probability_score,
 )  # fmt: skip
 from deep_ensembles.distributions._quantiles import quantiles
 from deep_ensembles.distributions._structure import (
-    alone,
-    by_family,
-    family,
-    indexed,
-    is_whole,
-    marginal,
-    parameters,
-    rebuilt,
-)
+    Scaled, Scaling, alone, family, formula_of, indexed, is_whole, marginal, parameters, rebuilt, rescaled, scaling_of,
+)  # fmt: skip
 from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
-from deep_ensembles.distributions._units import Scaled, Scaling, rescaled, scaling_of
-from deep_ensembles.distributions.delta import Delta
 from deep_ensembles.distributions.families import (
-    Gamma,
-    Laplace,
-    LogNormal,
-    NegativeBinomial,
-    NormalMixture,
-    Ordered,
-    Poisson,
-    StudentT,
+    Delta, Gamma, Laplace, LogitNormal, LogNormal, NegativeBinomial, NormalMixture, OpenInterval, Ordered, Poisson,
+    StudentT, ZeroInflated,
 )  # fmt: skip
 from deep_ensembles.distributions.interpolated import Interpolated
-from deep_ensembles.distributions.logit_normal import LogitNormal, OpenInterval
-from deep_ensembles.distributions.zero_inflated import ZeroInflated
 
 __all__ = [
     "Delta", "Gamma", "Interpolated", "Laplace", "LogNormal", "LogitNormal", "NegativeBinomial", "NormalMixture",
-    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "alone", "by_family",
-    "changed_entropy", "cross_entropies", "family", "gamma_tails", "indexed", "is_whole", "log_density", "marginal",
-    "mixed_moments", "moments", "normal_cdf", "parameters", "quantiles", "ranked_probability_score", "rebuilt", "rescaled",
-    "scaling_of", "student_t_tails", "tails",
+    "OpenInterval", "Ordered", "Poisson", "Scaled", "Scaling", "StudentT", "ZeroInflated", "alone", "changed_entropy",
+    "cross_entropies", "family", "formula_of", "gamma_tails", "indexed", "is_whole", "log_density", "marginal",
+    "mixed_moments", "moments", "normal_cdf", "parameters", "quantiles", "ranked_probability_score", "rebuilt",
+    "rescaled", "scaling_of", "student_t_tails", "tails",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from numpy.polynomial.legendre import leggauss
@@ -56,7 +57,15 @@ def ranked_probability_score(
 
     knots = truth[None] if kinks is None else torch.cat([truth[None], kinks])
     score = _integrals(components, integrand, weights.new_zeros(truth.shape), knots, power=2)
-    _check_finite(components, score)
+    if is_whole(components) or score.dtype != torch.float64 or not score.numel():
+        return score
+    # Of tails so heavy that what lies outside the outermost quantiles matters, some have an infinite score.
+    with torch.no_grad():
+        low, high = tail_quantiles(components, _LEVELS[-1:]).double()
+        outside = (high - low)[0].amax(0) * _LEVELS[-1] ** 2
+    if bool((outside > 1e-7 * score.detach().double()).any()):
+        raise ValueError(f"the `crps` of {family(components)} is infinite, or nearly so, for these parameters: its tails "
+                         "are too heavy; use `log_score`")  # fmt: skip
     return score
 
 
@@ -144,26 +153,8 @@ def _mixed_tails(
     return (lower, upper) if change is None else change(lower, upper)
 
 
-def _check_finite(members: Distribution, score: Tensor) -> None:
-    """Refuse tails so heavy that what lies outside the outermost quantiles matters: beyond some, the score is infinite."""
-    if is_whole(members) or score.dtype != torch.float64 or not score.numel():
-        return
-    with torch.no_grad():
-        low, high = tail_quantiles(members, _LEVELS[-1:]).double()
-        outside = (high - low)[0].amax(0) * _LEVELS[-1] ** 2
-    if bool((outside > 1e-7 * score.detach().double()).any()):
-        raise ValueError(f"the `crps` of {family(members)} is infinite, or nearly so, for these parameters: its tails are "
-                         "too heavy; use `log_score`")  # fmt: skip
-
-
 def _integrals(
-    components: Distribution,
-    integrand: Integrand,
-    like: Tensor,
-    extra: Tensor | None = None,
-    power: int = 1,
-    far: bool = False,
-    coarse: bool = False,
+    components: Distribution, integrand: Integrand, like: Tensor, extra: Tensor | None = None, **accuracy: Any
 ) -> Tensor:
     """The integrals, or for counts the sums, of a function over all values, in pieces of bounded work.
 
@@ -173,9 +164,7 @@ def _integrals(
             counts are taken for a continuum there; keeps the rows.
         like: of the shape of the result, `[..., *batch]`.
         extra: knots beside those of the members, `[knot, *batch]`.
-        power: of the probabilities outside, to which the function falls; in single precision little of it is seen.
-        far: whether what is hardly ever seen may still matter.
-        coarse: whether a relative error of some 1e-3 will do.
+        accuracy: see `_integrated`.
     """
     flat = flattened(components)
     n_members, n_rows = flat.batch_shape
@@ -195,11 +184,20 @@ def _integrals(
     values = []
     for rows in pieces:
         members = indexed(flat, (slice(None), rows))
-        values.append(_integrated(members, partial(integrand, members, rows), knots[:, rows], power, far, coarse))
+        values.append(_integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy))
     return torch.cat(values, dim=-1)[..., torch.cat(pieces).argsort()].reshape(like.shape)
 
 
-def _integrated(members: Distribution, function: Function, extra: Tensor, power: int, far: bool, coarse: bool) -> Tensor:
+def _integrated(
+    members: Distribution, function: Function, extra: Tensor, power: int = 1, far: bool = False, coarse: bool = False
+) -> Tensor:
+    """The integrals of some rows.
+
+    Arguments:
+        power: of the probabilities outside, to which the function falls; in single precision little of it is seen.
+        far: whether what is hardly ever seen may still matter.
+        coarse: whether a relative error of some 1e-3 will do.
+    """
     dtype = torch.promote_types(parameters(members)[0].dtype, torch.float32)
     least = (1e-13 if dtype == torch.float32 else 1e-24) ** (1 / power)
     if is_whole(members):
@@ -247,12 +245,6 @@ def _origins(members: Distribution, knots: Tensor) -> Tensor:
     return torch.where(upper_half, high, start)
 
 
-def _width(knots: Tensor) -> Tensor:
-    """Of the middle of the distribution."""
-    middle, some = len(knots) // 2, len(knots) // 16 + 1
-    return knots[min(middle + some, len(knots) - 1)] - knots[max(middle - some, 0)]
-
-
 def _by_pieces(knots: Tensor, origins: Tensor, function: Function, n_nodes: int, smooth: bool = False) -> Tensor:
     """Gauss–Legendre between neighbouring knots, in the distance from the origin or in its logarithm."""
     nodes, node_weights = (knots.new_tensor(part).reshape(-1, 1, 1) / 2 for part in leggauss(n_nodes))
@@ -260,7 +252,9 @@ def _by_pieces(knots: Tensor, origins: Tensor, function: Function, n_nodes: int,
     start, end = knots[:-1], knots[1:]
     near, far = start - origins, end - origins
     # A knot may differ from the origin by rounding alone, unless that is an end of the support, or 0.
-    apart = torch.minimum(near.abs(), far.abs()) > 1e-9 * torch.where(origins == knots[len(knots) // 2], _width(knots), 0.0)
+    middle, some = len(knots) // 2, len(knots) // 16 + 1
+    width = knots[min(middle + some, len(knots) - 1)] - knots[max(middle - some, 0)]
+    apart = torch.minimum(near.abs(), far.abs()) > 1e-9 * torch.where(origins == knots[middle], width, 0.0)
     geometric = (near * far > 0) & (torch.maximum(near / far, far / near) > _RATIO) & apart
     growth = torch.where(geometric, far / near, torch.ones_like(near)).log()
     distance = near * torch.exp(growth * share)

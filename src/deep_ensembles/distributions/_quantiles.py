@@ -1,18 +1,16 @@
 """Quantiles of mixtures of any family, exact to rounding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal
 
-from deep_ensembles.distributions._closed_quantiles import closed_quantile
 from deep_ensembles.distributions._structure import ends, family, flattened, indexed, is_whole, parameters, rebuilt
-from deep_ensembles.distributions._tails import log_density, normal_cdf, tails
-from deep_ensembles.distributions.delta import Delta
+from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, tails
 
 _MAX_ITERATIONS = 1000
 _FEW_ROWS = 256  # not worth leaving out of a computation
@@ -38,7 +36,7 @@ def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tens
     places = torch.arange(math.prod(shape), device=levels.device).reshape(shape).expand(levels.shape)
     members = (weights > 0).nonzero()[:, 0] if not bool(weights.all()) else slice(None)
     flat, weights = flattened(components, members), weights[members]
-    solve = _step_quantiles if isinstance(flat, Delta) else _count_quantiles if is_whole(flat) else _smooth_quantiles
+    solve = _step_quantiles if hasattr(flat, "is_point") else _any_quantiles
     chunks = zip(*(padded(values.reshape(-1)).split(_CHUNK_ROWS) for values in (places, levels)), strict=True)
     parts = [solve(indexed(flat, (slice(None), rows)), weights[:, None], part) for rows, part in chunks]
     return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
@@ -58,19 +56,16 @@ def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
     side[len(levels) :] = -1.0
     shares, side = (tensor.repeat_interleave(math.prod(components.batch_shape)) for tensor in (shares, side))
     flat = rebuilt(components, repeat)
-    solve = _least_counts if is_whole(flat) else _solved
-    return solve(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
+    return _solved(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
 
 
-def _tail_and_side(levels: Tensor) -> tuple[Tensor, Tensor]:
-    """Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits."""
-    return torch.minimum(levels, 1 - levels), torch.where(levels > 0.5, -1.0, 1.0).to(levels)
-
-
-def _smooth_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
+def _any_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
     with torch.no_grad():
-        solution = _solved(components, weights, *_tail_and_side(levels))
-    if not (torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters(components))):
+        # Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits.
+        side = torch.where(levels > 0.5, -1.0, 1.0).to(levels)
+        solution = _solved(components, weights, torch.minimum(levels, 1 - levels), side)
+    moves = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters(components))
+    if is_whole(components) or not moves:
         return solution
     below, density, _ = _tail_and_derivatives(components, weights, solution, torch.ones_like(levels))
     return solution - (below - below.detach()) * math.sqrt(2 * math.pi) / density.detach()
@@ -84,23 +79,13 @@ def _step_quantiles(points: Distribution, weights: Tensor, levels: Tensor) -> Te
     return ordered.gather(0, first)[0]
 
 
-def _count_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
-    with torch.no_grad():
-        return _least_counts(components, weights, *_tail_and_side(levels))
-
-
 def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
     """The least whole number with this share at or below it; where the side is -1, with no more than the share above it."""
     low, high = ends(components, share)
     least, most = low.amin(0), high.amax(0)
     if not bool(least.isfinite().all()):
         raise TypeError(f"quantiles of counts need a least value, and {family(components)} has none")
-    slack = 4 * torch.finfo(share.dtype).eps
-
-    def reached(count: Tensor) -> Tensor:
-        lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, count))
-        return torch.where(side > 0, lower >= share * (1 - slack), upper <= share * (1 + slack))
-
+    reached = partial(_reached, components, weights, share, side, slack=4 * torch.finfo(share.dtype).eps)
     low, high = least - 1, torch.maximum(components.mean.amax(0).ceil(), least + 1)
     endless = (share <= 0) & (side < 0)
     while not bool((done := reached(high) | endless | (high >= most)).all()):
@@ -113,6 +98,14 @@ def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side
         low, high = torch.where(above | ~open_, low, middle), torch.where(above & open_, middle, high)
         middle = ((low + high) / 2).floor()
     return torch.where(endless, most, high)
+
+
+def _reached(
+    components: Distribution, weights: Tensor, share: Tensor, side: Tensor, point: Tensor, slack: float = 0.0
+) -> Tensor:
+    """Whether the solution does not lie above the point."""
+    lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, point))
+    return torch.where(side > 0, lower >= share * (1 - slack), upper <= share * (1 + slack))
 
 
 def _bracket(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -133,37 +126,29 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     """A bracket found by going out from the members' means, further and further."""
     low, high = ends(components, share)
     least, most = low.amin(0), high.amax(0)
-    middle, spread = _centre(components, least.expand(components.batch_shape))
+    least_of_all = least.expand(components.batch_shape)
+    middle, spread = torch.where(least_of_all.isfinite(), least_of_all + 1, 0.0), torch.ones_like(least_of_all)
+    with suppress(NotImplementedError):
+        mean, deviation = components.mean, components.stddev
+        middle, spread = torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
     spread = spread.clamp_min(torch.finfo(share.dtype).tiny)
     low, high, step = (middle - spread).amin(0), (middle + spread).amax(0), spread.amax(0)
     low, high = torch.maximum(low, least), torch.minimum(high, most)
     largest = torch.finfo(share.dtype).max
 
-    def too_far(point: Tensor) -> Tensor:
-        """Whether the solution lies below the point."""
-        lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, point))
-        return torch.where(side > 0, lower >= share, upper <= share)
-
-    while not bool((done := ~too_far(low) | (low <= least) | (low <= -largest)).all()):
+    reached = partial(_reached, components, weights, share, side)
+    while not bool((done := ~reached(low) | (low <= least) | (low <= -largest)).all()):
         low, step = torch.where(done, low, torch.maximum(low - step, least).clamp_min(-largest)), step * 2
     step = spread.amax(0)
-    while not bool((done := too_far(high) | (high >= most) | (high >= largest)).all()):
+    while not bool((done := reached(high) | (high >= most) | (high >= largest)).all()):
         high, step = torch.where(done, high, torch.minimum(high + step, most).clamp_max(largest)), step * 2
     return torch.where(share <= 0, least, low), torch.where(share <= 0, most, high)
 
 
-def _centre(components: Distribution, least: Tensor) -> tuple[Tensor, Tensor]:
-    """Where to begin to look, and how far to go first: mean and deviation where there are any."""
-    middle, spread = torch.where(least.isfinite(), least + 1, 0.0), torch.ones_like(least)
-    try:
-        mean, deviation = components.mean, components.stddev
-    except NotImplementedError:
-        return middle, spread
-    return torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
-
-
 def _solved(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
     """Narrow the bracket of the members' quantiles row by row; rows that are done leave the computation."""
+    if is_whole(components):
+        return _least_counts(components, weights, share, side)
     low, high, solution = _bracket(components, weights, share, side)
     wanted = torch.special.ndtri(share)
     largest, eps = torch.finfo(low.dtype).max, torch.finfo(low.dtype).eps
@@ -204,8 +189,8 @@ def _narrowed(components: Distribution, weights: Tensor, state: tuple[Tensor, ..
     step = excess * inverse_slope
     size = step.abs()
     # Where F is flat, its rounding moves the solution far: there the bracket alone decides.
-    exact = (excess.abs() <= eps**0.5) & (size <= torch.minimum(point.abs() * eps + noise * inverse_slope, flat))
-    exact = exact | (excess == 0)
+    near = size <= torch.minimum(point.abs() * eps + noise * inverse_slope, flat)
+    exact = (excess == 0) | (excess.abs() <= eps**0.5) & near
     proposal = point - step / (1 - step * (bend + side * height / inverse_slope) * 0.5).clamp(0.5, 2)
     inside = (proposal > low) & (proposal < high) & (size * 2 <= last)
     done, stuck = exact, ~(inside | exact)

@@ -1,4 +1,4 @@
-"""Distribution functions with all their digits in both tails, densities that are 0 outside the support."""
+"""Distribution functions with all their digits in both tails, their inverse, densities that are 0 outside the support."""
 
 import math
 from collections.abc import Callable
@@ -10,10 +10,8 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 from torch.autograd.function import FunctionCtx
-from torch.distributions import Distribution
 
-from deep_ensembles.distributions._structure import bounds, by_family, family, is_whole
-from deep_ensembles.distributions._units import Scaled
+from deep_ensembles.distributions._structure import bounds, family, formula_of, is_whole
 
 Pair = tuple[Tensor, Tensor]
 
@@ -23,31 +21,24 @@ def normal_cdf(z: Tensor) -> Tensor:
     return torch.special.erfc(z * -math.sqrt(0.5)) * 0.5
 
 
-def log_density(distribution: Distribution, value: Tensor) -> Tensor:
+def log_density(distribution: td.Distribution, value: Tensor) -> Tensor:
     """The logarithm of density or probability; minus infinity outside the support, where torch may say anything."""
     support: Any = distribution.support
     if support is td.constraints.real or distribution.event_shape:
         return distribution.log_prob(value)
-    log_prob = (
-        _generalized_pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
-    )
-    if 0 in distribution.batch_shape:
-        return log_prob(distribution, value)
-    inside = support.check(value)
-    if bool(inside.all()):
+    log_prob = _pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
+    if 0 in distribution.batch_shape or bool((inside := support.check(value)).all()):
         return log_prob(distribution, value)
     logs = log_prob(distribution, torch.where(inside, value, _inner_point(distribution, value)))
     return torch.where(inside, logs, -torch.inf)
 
 
-def tails(distribution: Distribution, value: Tensor) -> Pair:
+def tails(distribution: td.Distribution, value: Tensor) -> Pair:
     """P(Y ≤ value) and P(Y > value), each exact however small it is, differentiable in the parameters."""
-    if isinstance(distribution, Scaled):
-        return tails(distribution.base, (value - distribution.shift) / distribution.scale)
     if is_whole(distribution):
         value = value.floor()
     low, high = bounds(distribution)
-    if not isinstance(low, Tensor) and (low, high) == (-math.inf, math.inf):
+    if not (isinstance(low, Tensor) or isinstance(high, Tensor)) and (low, high) == (-math.inf, math.inf):
         return smooth_tails(distribution, value)
     # A whole number that is the least carries mass itself; the ends of a continuum do not.
     below = value < low if is_whole(distribution) else value <= low
@@ -58,12 +49,10 @@ def tails(distribution: Distribution, value: Tensor) -> Pair:
     return torch.where(above, 1.0, lower), torch.where(above, 0.0, upper)
 
 
-def smooth_tails(distribution: Distribution, value: Tensor) -> Pair:
+def smooth_tails(distribution: td.Distribution, value: Tensor) -> Pair:
     """The same for values inside the support; for counts at any number, by the smooth function through the whole ones."""
-    if hasattr(distribution, "tails"):
-        return distribution.tails(value)
-    if (formula := by_family(_TAILS, distribution)) is not None:
-        return formula(distribution, value)
+    if (formula := formula_of(distribution, "tails", _TAILS)) is not None:
+        return formula(value)
     try:
         lower = distribution.cdf(value)
     except NotImplementedError as error:
@@ -72,7 +61,7 @@ def smooth_tails(distribution: Distribution, value: Tensor) -> Pair:
     return lower, 1 - lower
 
 
-def _inner_point(distribution: Distribution, like: Tensor) -> Tensor:
+def _inner_point(distribution: td.Distribution, like: Tensor) -> Tensor:
     """A value inside the support, where every function is finite."""
     low, high = (torch.as_tensor(bound, dtype=like.dtype, device=like.device) for bound in bounds(distribution))
     step = torch.where(high.isfinite(), (high - low) / 2, 1.0)
@@ -90,7 +79,7 @@ class _Special(torch.autograd.Function):
     def forward(ctx: FunctionCtx, function: Any, slope: Any, *arguments: Tensor) -> Tensor:
         ctx.save_for_backward(*arguments)
         ctx.function, ctx.slope = function, slope  # type: ignore[attr-defined]
-        return by_scipy(function, *arguments)
+        return _by_scipy(function, *arguments)
 
     @staticmethod
     def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
@@ -103,7 +92,7 @@ class _Special(torch.autograd.Function):
         return tuple(gradients)
 
 
-def by_scipy(function: Any, *arguments: Tensor) -> Tensor:
+def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
     values = function(*(argument.detach().cpu().double().numpy() for argument in arguments))
     return torch.from_numpy(np.asarray(values)).to(arguments[-1])
 
@@ -115,7 +104,7 @@ def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
 
     def at(steps: int) -> Tensor:
         moved = precise[place] + steps * step
-        return by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
+        return _by_scipy(function, *precise[:place], moved, *precise[place + 1 :])
 
     slope = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
     return slope.to(arguments[place])
@@ -125,8 +114,7 @@ def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *
     from scipy import special  # when it is needed: it takes time, and most predictions are of normals
 
     known = getattr(special, function) if isinstance(function, str) else function
-    values: Tensor = _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
-    return values
+    return _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
 
 
 def student_t_tails(df: Tensor, z: Tensor) -> Pair:
@@ -140,7 +128,7 @@ def student_t_tails(df: Tensor, z: Tensor) -> Pair:
 
 
 # SciPy's incomplete gamma functions stop adding terms too early for larger shapes than this.
-LARGE_SHAPE = 1e5
+_LARGE_SHAPE = 1e5
 # Coefficients of the powers of η in the first two terms of Temme's expansion.
 _TEMME = (
     (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515),
@@ -153,7 +141,7 @@ def _gammainc(a: Any, x: Any, side: int = 1) -> Any:
     from scipy import special
 
     values = (special.gammainc if side > 0 else special.gammaincc)(a, x)
-    large = (a > LARGE_SHAPE) & (abs(x / a - 1) < 0.25)
+    large = (a > _LARGE_SHAPE) & (abs(x / a - 1) < 0.25)
     if not large.any():
         return values
     shape, distance = np.where(large, a, 1.0), np.where(large, x / a - 1, 0.0)
@@ -208,32 +196,27 @@ def _gumbel(d: Any, value: Tensor) -> Pair:
     return torch.exp(-hazard), -torch.expm1(-hazard)
 
 
-def _generalized_pareto_hazard(d: Any, value: Tensor) -> Tensor:
+def _pareto_hazard(d: Any, value: Tensor) -> Tensor:
     z, bend = (value - d.loc) / d.scale, torch.where(d.concentration == 0, 1.0, d.concentration)
     return torch.where(d.concentration == 0, z, torch.log1p(bend * z) / bend)
 
 
-def _generalized_pareto_log_prob(d: Any, value: Tensor) -> Tensor:
+def _pareto_log_prob(d: Any, value: Tensor) -> Tensor:
     """What torch means, and computes in single precision alone."""
-    return -(1 + d.concentration) * _generalized_pareto_hazard(d, value) - d.scale.log()
+    return -(1 + d.concentration) * _pareto_hazard(d, value) - d.scale.log()
 
 
 def _transformed(d: Any, value: Tensor) -> Pair:
     """By the tails of what was transformed."""
     falls = torch.zeros((), dtype=torch.bool)
     for transform in reversed(d.transforms):
-        falls = falls ^ (direction(d, transform) < 0)
+        if not (transform.bijective and hasattr(transform, "sign")):
+            raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as "
+                            "that neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
+        falls = falls ^ (torch.as_tensor(transform.sign) < 0)
         value = transform.inv(value)
     lower, upper = tails(d.base_dist, value)
     return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
-
-
-def direction(d: Any, transform: Any) -> Tensor:
-    """1 where a transform rises, -1 where it falls."""
-    if not (transform.bijective and hasattr(transform, "sign")):
-        raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as that "
-                        "neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
-    return torch.as_tensor(transform.sign)
 
 
 def _by_hazard(hazard: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
@@ -268,14 +251,11 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Cauchy: _cauchy,
     td.Gumbel: _gumbel,
     td.StudentT: lambda d, value: student_t_tails(d.df, (value - d.loc) / d.scale),
-    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
     td.HalfNormal: lambda d, value: (torch.erf(value / d.scale * math.sqrt(0.5)), 2 * normal_cdf(-value / d.scale)),
     td.HalfCauchy: lambda d, value: (torch.atan2(value, d.scale) * (2 / math.pi),
                                      torch.atan2(d.scale, value) * (2 / math.pi)),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
     td.Exponential: _by_hazard(lambda d, value: d.rate * value),
-    td.Weibull: _by_hazard(lambda d, value: (value / d.scale) ** d.concentration),
-    td.Pareto: _by_hazard(lambda d, value: d.alpha * (value / d.scale).log()),
     td.Kumaraswamy: _by_hazard(lambda d, value: -d.concentration0 * torch.log1p(-(value**d.concentration1))),
     td.Geometric: _by_hazard(lambda d, value: torch.nn.functional.softplus(d.logits) * (value + 1)),
     td.Gamma: lambda d, value: gamma_tails(d.concentration, d.rate * value),
@@ -287,6 +267,47 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
                                     torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
     td.MixtureSameFamily: _same_family,
-    td.GeneralizedPareto: _by_hazard(_generalized_pareto_hazard),
+    td.GeneralizedPareto: _by_hazard(_pareto_hazard),
     td.TransformedDistribution: _transformed,
 }  # fmt: skip
+
+
+# -- quantiles that a formula gives, or a function of SciPy -----------------------------------------------------------
+
+
+def closed_quantile(distribution: td.Distribution, level: Tensor, upper: bool) -> Tensor | None:
+    """The value with a probability ≤ ½ below it (above it, if `upper`), where a formula gives it; else None."""
+    formula = formula_of(distribution, "closed_quantile", _QUANTILES)
+    return None if formula is None else formula(level, upper)
+
+
+def _inverse(function: str, level: Tensor, shape: Tensor) -> Tensor:
+    from scipy import special
+
+    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(shape, level))
+
+
+def _gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+    if bool((d.concentration > _LARGE_SHAPE).any()):
+        return None
+    return _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration) / d.rate
+
+
+def _transformed_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+    lower, higher = (closed_quantile(d.base_dist, level, side) for side in (False, True))
+    if lower is None or higher is None or not all(transform.bijective for transform in d.transforms):
+        return None
+    for transform in d.transforms:
+        lower, higher = transform(lower), transform(higher)
+    return torch.maximum(lower, higher) if upper else torch.minimum(lower, higher)  # a transform that falls swaps them
+
+
+_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
+    td.Normal: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * torch.special.ndtri(level),
+    td.Laplace: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * (2 * level).log(),
+    td.StudentT: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * _inverse("stdtrit", level, d.df),
+    td.Exponential: lambda d, level, upper: (-level.log() if upper else -torch.log1p(-level)) / d.rate,
+    td.Uniform: lambda d, level, upper: torch.lerp(*((d.high, d.low) if upper else (d.low, d.high)), level),
+    td.Gamma: _gamma_quantile,
+    td.TransformedDistribution: _transformed_quantile,
+}

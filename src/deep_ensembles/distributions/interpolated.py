@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import constraints
-from torch.distributions.constraints import Constraint
 
 from deep_ensembles.distributions.families import Exact
 
@@ -31,7 +30,9 @@ class Interpolated(Exact):
         (tensor([0.6250]), tensor([1.6250]))
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {"values": constraints.real_vector, "levels": constraints.real_vector}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = dict.fromkeys(
+        ("values", "levels"), constraints.real_vector
+    )
     support = constraints.real
     scaling = "location-scale"
 
@@ -60,43 +61,44 @@ class Interpolated(Exact):
         return self.levels[..., 0] / densities[..., 0], (1 - self.levels[..., -1]) / densities[..., -1]
 
     def log_prob(self, value: Tensor) -> Tensor:
-        piece, first, last = self._piece(value)
-        below, above = self._tail_lengths
-        *_, density = self._lines(piece)
-        beyond = torch.where(first, (value - self.values[..., 0]) / below, (self.values[..., -1] - value) / above)
-        return density.log() + torch.where(first | last, beyond, 0.0)
+        start, level, density, first, last = self._line((value.unsqueeze(-1) >= self.values).sum(-1))
+        further = density * (value - start)
+        return density.log() + torch.where(first, further / level, torch.where(last, further / (level - 1), 0.0))
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        piece, first, last = self._piece(value)
-        below, above = self._tail_lengths
-        start, level, density = self._lines(piece)
-        middle = level + density * (value - start)
-        lowest = self.levels[..., 0] * torch.exp(((value - self.values[..., 0]) / below).clamp_max(0))
-        highest = (1 - self.levels[..., -1]) * torch.exp(((self.values[..., -1] - value) / above).clamp_max(0))
-        lower = torch.where(first, lowest, torch.where(last, 1 - highest, middle))
-        return lower, torch.where(first, 1 - lowest, torch.where(last, highest, 1 - middle))
-
-    def _piece(self, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The number of the line that a value lies on, and whether it lies below or above all of them."""
-        passed = (value.unsqueeze(-1) >= self.values).sum(-1)
-        n_levels = self.values.shape[-1]
-        return (passed - 1).clamp(0, n_levels - 2), passed == 0, passed == n_levels
-
-    def _lines(self, piece: Tensor) -> list[Tensor]:
-        """Where these lines start, their levels there, and their densities."""
-        parts = self.values[..., :-1], self.levels[..., :-1], self.densities
-        return [part.expand(*piece.shape, -1).gather(-1, piece.unsqueeze(-1)).squeeze(-1) for part in parts]
+        start, level, density, first, last = self._line((value.unsqueeze(-1) >= self.values).sum(-1))
+        further = density * (value - start)
+        lowest = level * torch.exp((further / level).clamp_max(0))
+        highest = (1 - level) * torch.exp((further / (level - 1)).clamp_max(0))
+        lower = torch.where(first, lowest, torch.where(last, 1 - highest, level + further))
+        return lower, torch.where(last, highest, 1 - lower)
 
     def closed_quantile(self, level: Tensor, upper: bool) -> Tensor:
-        below, above = self._tail_lengths
         lower, higher = (1 - level, level) if upper else (level, 1 - level)
-        piece = ((lower.unsqueeze(-1) >= self.levels).sum(-1) - 1).clamp(0, self.levels.shape[-1] - 2)
-        start, first, density = self._lines(piece)
-        middle = start + (lower - first) / density
-        lowest = self.values[..., 0] + below * (lower / self.levels[..., 0]).log()
-        highest = self.values[..., -1] - above * (higher / (1 - self.levels[..., -1])).log()
-        outside = torch.where(lower < self.levels[..., 0], lowest, highest)
-        return torch.where((lower < self.levels[..., 0]) | (higher < 1 - self.levels[..., -1]), outside, middle)
+        start, reached, density, first, last = self._line((lower.unsqueeze(-1) >= self.levels).sum(-1))
+        lowest, highest = reached * (lower / reached).log(), (reached - 1) * (higher / (1 - reached)).log()
+        return start + torch.where(first, lowest, torch.where(last, highest, lower - reached)) / density
+
+    def _line(self, passed: Tensor) -> tuple[Tensor, ...]:
+        """Beyond so many of the points: the last of them, its level, the density, and whether all or none are still to come.
+
+        Below the first point, what continues it; above the last one, what continues that.
+        """
+        n_levels = self.values.shape[-1]
+        point = (passed - 1).clamp_min(0)
+        places = (self.values, point), (self.levels, point), (self.densities, point.clamp_max(n_levels - 2))
+        parts = [part.expand(*at.shape, -1).gather(-1, at.unsqueeze(-1)).squeeze(-1) for part, at in places]
+        return *parts, passed == 0, passed == n_levels
+
+    def crps(self, target: Tensor) -> Tensor:
+        """Squares of straight lines between the values, of exponentials outside, and of 1 - F from the target on."""
+        start, end, low, high = self.values[..., :-1], self.values[..., 1:], self.levels[..., :-1], self.levels[..., 1:]
+        turn = torch.minimum(torch.maximum(target.unsqueeze(-1), start), end)
+        level = low + (turn - start) * self.densities
+        lines = _squared_line(turn - start, low, level) + _squared_line(end - turn, 1 - level, 1 - high)
+        below, above = self._tail_lengths
+        outside = _squared_tail(start[..., 0] - target, low[..., 0], below)
+        return lines.sum(-1) + outside + _squared_tail(target - end[..., -1], 1 - high[..., -1], above)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
@@ -119,16 +121,19 @@ class Interpolated(Exact):
         first = (mass * (start + end)).sum(-1) / 2
         second = (mass * (start.square() + start * end + end.square())).sum(-1) / 3
         below, above = self._tail_lengths
-        for share, value, length in (
-            (self.levels[..., 0], values[..., 0], -below),
-            (1 - self.levels[..., -1], values[..., -1], above),
-        ):
+        tails = (self.levels[..., 0], values[..., 0], -below), (1 - self.levels[..., -1], values[..., -1], above)
+        for share, value, length in tails:
             first = first + share * (value + length)
             second = second + share * ((value + length).square() + length.square())
         return first, second
 
-    def entropy(self) -> Tensor:
-        densities, mass = self.densities.log(), self.levels.diff(dim=-1)
-        below, above = self.levels[..., 0], 1 - self.levels[..., -1]
-        tails = below * (1 - densities[..., 0]) + above * (1 - densities[..., -1])
-        return tails - (mass * densities).sum(-1)
+
+def _squared_line(length: Tensor, start: Tensor, end: Tensor) -> Tensor:
+    return length * (start.square() + start * end + end.square()) / 3
+
+
+def _squared_tail(distance: Tensor, share: Tensor, length: Tensor) -> Tensor:
+    """∫ F² of F = share · e^(-z/length) up to a target so far outside, and ∫ (1 - F)² from there on."""
+    distance = distance.clamp_min(0.0)
+    reached = share * torch.exp(-distance / length)
+    return distance - 2 * length * (share - reached) + length * share.square() / 2

@@ -7,15 +7,14 @@ from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution, Independent, constraints
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, Independent, constraints
 from torch.nn import functional as F
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import Scaling, is_whole, marginal, parameters, scaling_of
+from deep_ensembles.distributions import Scaling, marginal, parameters, scaling_of
+from deep_ensembles.mixture import Kind, kind_of
 
 HeadFunction = Callable[[Tensor], Distribution]
-Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
 PointPrediction = Literal["mean", "median", "mode"]
 # Beyond this many units of the target, squares of errors over the least variance overflow in float32.
 LIMIT = 1e13
@@ -46,7 +45,7 @@ class Head(Protocol):
         """How targets are brought to a common scale."""
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> constraints.Constraint:
         """The values that a target may take."""
 
     @property
@@ -69,7 +68,7 @@ class Numbers:
 
     kind: ClassVar[Kind] = "numbers"
     scaling: ClassVar[Scaling] = "location-scale"
-    support: ClassVar[Constraint] = constraints.real
+    support: ClassVar[constraints.Constraint] = constraints.real
     point: ClassVar[PointPrediction] = "mean"
     rule: ClassVar[str] = "log_score"
     n_parameters: ClassVar[int] = 2  # of the family, for each target
@@ -89,7 +88,7 @@ class Counts(Numbers):
 
     kind: ClassVar[Kind] = "counts"
     scaling: ClassVar[Scaling] = "none"
-    support: ClassVar[Constraint] = constraints.nonnegative_integer
+    support: ClassVar[constraints.Constraint] = constraints.nonnegative_integer
 
     def starting_at(self, mean: float) -> Any:
         """The same with an offset for this mean count, to the nearest whole logarithm, unless it has one already."""
@@ -118,7 +117,7 @@ class TargetNeeds:
     def of(cls, head: Any, distribution: Distribution) -> "TargetNeeds":
         """Of a head that gave this distribution; the scaling is None where nobody knows it."""
         parameters(distribution)  # can be taken apart by rows, or says why not
-        kind = getattr(head, "kind", None) or _kind_of(distribution)
+        kind = getattr(head, "kind", None) or kind_of(distribution)
         usual: PointPrediction = "mode" if kind in ("classes", "labels") else "mean"
         needs = cls(
             kind=kind,
@@ -136,24 +135,13 @@ class TargetNeeds:
         return needs
 
 
-def _kind_of(distribution: Distribution) -> Kind:
-    if isinstance(distribution, Categorical):
-        return "classes"
-    if isinstance(distribution, Independent):
-        return "labels" if isinstance(distribution.base_dist, Bernoulli) else _kind_of(distribution.base_dist)
-    if distribution.event_shape:
-        return "vectors"
-    return "counts" if is_whole(distribution) else "numbers"
-
-
 def _support_of(distribution: Distribution) -> Any:
     """Of one target, if it is the same for every row; else of any number."""
     try:
         support: Any = marginal(distribution).support
     except TypeError:
         return constraints.real
-    bounds = (getattr(support, "lower_bound", 0.0), getattr(support, "upper_bound", 0.0))
-    return constraints.real if any(isinstance(bound, Tensor) for bound in bounds) else support
+    return constraints.real if any(isinstance(bound, Tensor) for bound in vars(support).values()) else support
 
 
 def split_raw(head: Any, raw: Tensor) -> Sequence[Tensor]:

@@ -1,11 +1,9 @@
 """Several labels at once, each of which is there or not."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
-from torch.distributions import Bernoulli as TorchBernoulli
-from torch.distributions import Distribution, Independent, constraints
+from torch import distributions as td
 
 from deep_ensembles.heads._base import Classes
 
@@ -23,8 +21,8 @@ class Bernoulli(Classes):
         tensor([[0.5000, 0.5000, 0.5000]])
     """
 
-    kind: ClassVar = "labels"
-    support: ClassVar = constraints.boolean
+    kind = "labels"
+    support = td.constraints.boolean
 
-    def __call__(self, raw: Tensor) -> Distribution:
-        return Independent(TorchBernoulli(logits=raw, validate_args=False), 1, validate_args=False)
+    def __call__(self, raw: Tensor) -> td.Distribution:
+        return td.Independent(td.Bernoulli(logits=raw, validate_args=False), 1, validate_args=False)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.distributions import Categorical as TorchCategorical
+from torch import distributions as td
 
 from deep_ensembles.heads._base import Classes
 
@@ -21,5 +21,5 @@ class Categorical(Classes):
         tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
 
-    def __call__(self, raw: Tensor) -> TorchCategorical:
-        return TorchCategorical(logits=raw, validate_args=False)
+    def __call__(self, raw: Tensor) -> td.Categorical:
+        return td.Categorical(logits=raw, validate_args=False)

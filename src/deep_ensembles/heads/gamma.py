@@ -1,7 +1,6 @@
 """Positive numbers whose spread grows with their mean: amounts, waiting times."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Distribution, constraints
@@ -30,8 +29,8 @@ class Gamma(Numbers):
 
     min_mean: float = 1e-4
     min_shape: float = 1e-2
-    scaling: ClassVar = "scale"
-    support: ClassVar = constraints.positive
+    scaling = "scale"
+    support = constraints.positive
 
     def __call__(self, raw: Tensor) -> Distribution:
         centre, form = split_raw(self, raw)

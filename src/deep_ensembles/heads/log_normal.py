@@ -1,7 +1,6 @@
 """Positive numbers whose logarithm is normal: prices, incomes, durations."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Distribution, constraints
@@ -32,8 +31,8 @@ class LogNormal(Numbers):
     """
 
     min_variance: float = 1e-6
-    scaling: ClassVar = "scale"
-    support: ClassVar = constraints.positive
+    scaling = "scale"
+    support = constraints.positive
 
     def __call__(self, raw: Tensor) -> Distribution:
         loc, spread = split_raw(self, raw)

@@ -1,12 +1,10 @@
 """Numbers between two bounds: shares, grades, percentages."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, constraints
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.distributions import LogitNormal as Family
@@ -35,7 +33,7 @@ class LogitNormal(Numbers):
     low: float = 0.0
     high: float = 1.0
     min_variance: float = 1e-6
-    scaling: ClassVar = "none"
+    scaling = "none"
 
     def __post_init__(self) -> None:
         check_number("low", self.low)
@@ -44,7 +42,7 @@ class LogitNormal(Numbers):
         super().__post_init__()
 
     @property
-    def support(self) -> Constraint:  # type: ignore[override]
+    def support(self) -> constraints.Constraint:  # type: ignore[override]
         return OpenInterval(self.low, self.high)
 
     def __call__(self, raw: Tensor) -> Distribution:

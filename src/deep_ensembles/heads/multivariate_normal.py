@@ -1,12 +1,10 @@
 """Several targets at once, with their correlations."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, LowRankMultivariateNormal, Normal
-from torch.distributions import MultivariateNormal as TorchMultivariateNormal
+from torch import distributions as td
 from torch.nn import functional as F
 
 from deep_ensembles._checks import check_integer
@@ -41,7 +39,7 @@ class MultivariateNormal(Numbers):
 
     rank: int | None = None
     min_variance: float = 1e-6
-    kind: ClassVar = "vectors"
+    kind = "vectors"
 
     def __post_init__(self) -> None:
         if self.rank is not None:
@@ -53,24 +51,20 @@ class MultivariateNormal(Numbers):
             return 2
         return n_targets * (2 + self.rank) if self.rank else n_targets + n_targets * (n_targets + 1) // 2
 
-    def __call__(self, raw: Tensor) -> Distribution:
-        n_targets = self._n_targets(raw.shape[-1])
+    def __call__(self, raw: Tensor) -> td.Distribution:
+        possible = [n for n in range(1, raw.shape[-1] + 1) if self.raw_size(n) == raw.shape[-1]]
+        if not possible:
+            raise ValueError(f"`raw` must have `raw_size(n_targets)` outputs for {self}, got {raw.shape[-1]}")
+        n_targets = possible[0]
         loc, spread, rest = raw.split([n_targets, n_targets, raw.shape[-1] - 2 * n_targets], dim=-1)
         loc, variance = limited(loc, _LIMIT), (F.softplus(spread) + self.min_variance)
         if n_targets == 1:
-            return Normal(loc.squeeze(-1), variance.sqrt().squeeze(-1), validate_args=False)
+            return td.Normal(loc.squeeze(-1), variance.sqrt().squeeze(-1), validate_args=False)
         if self.rank:
             factor = limited(rest, 1e3).unflatten(-1, (n_targets, self.rank))
-            return LowRankMultivariateNormal(loc, factor, variance, validate_args=False)
+            return td.LowRankMultivariateNormal(loc, factor, variance, validate_args=False)
         row, column = torch.tril_indices(n_targets, n_targets, -1, device=raw.device)
         most = 1e3 * variance.sqrt()[..., row]  # a correlation within a millionth of 1
-        places, values = (row * n_targets + column).expand(rest.shape), torch.maximum(torch.minimum(rest, most), -most)
-        square = torch.zeros(*loc.shape, n_targets, dtype=raw.dtype, device=raw.device)
-        lower = square.flatten(-2).scatter(-1, places, values).unflatten(-1, (n_targets, n_targets))
-        return TorchMultivariateNormal(loc, scale_tril=lower + torch.diag_embed(variance.sqrt()), validate_args=False)
-
-    def _n_targets(self, n_outputs: int) -> int:
-        possible = [n for n in range(1, n_outputs + 1) if self.raw_size(n) == n_outputs]
-        if not possible:
-            raise ValueError(f"`raw` must have `raw_size(n_targets)` outputs for {self}, got {n_outputs}")
-        return possible[0]
+        triangle = torch.diag_embed(variance.sqrt())
+        triangle[..., row, column] = torch.maximum(torch.minimum(rest, most), -most)
+        return td.MultivariateNormal(loc, scale_tril=triangle, validate_args=False)

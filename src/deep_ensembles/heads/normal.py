@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from torch import Tensor
-from torch.distributions import Distribution
-from torch.distributions import Normal as TorchNormal
+from torch import distributions as td
 from torch.nn import functional as F
 
 from deep_ensembles.heads._base import Numbers, for_targets, limited, split_raw
@@ -31,9 +30,9 @@ class Normal(Numbers):
 
     min_variance: float = 1e-6
 
-    def __call__(self, raw: Tensor) -> Distribution:
+    def __call__(self, raw: Tensor) -> td.Distribution:
         mean, variance = self.moments(raw)
-        return for_targets(TorchNormal, mean, variance.sqrt())
+        return for_targets(td.Normal, mean, variance.sqrt())
 
     def moments(self, raw: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of every target, each `[..., batch, target]`."""

@@ -1,7 +1,6 @@
 """Classes that have an order: grades, stages, stars."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,15 +29,14 @@ class Ordinal(Classes):
         tensor([[0.2689, 0.3090, 0.4221]])
     """
 
-    point: ClassVar = "median"
+    point = "median"
 
     def raw_size(self, n_targets: int) -> int:
         return max(1, n_targets - 1)
 
     def __call__(self, raw: Tensor) -> Ordered:
         steps = F.softplus(raw[..., 1:]) + 1e-3
-        thresholds = limited(raw[..., :1], 50.0)
-        thresholds = F.pad(steps.cumsum(-1), (1, 0)) + thresholds
+        thresholds = F.pad(steps.cumsum(-1), (1, 0)) + limited(raw[..., :1], 50.0)
         below, above = F.logsigmoid(thresholds), F.logsigmoid(-thresholds)
         # P(k) = P(≤ k) - P(≤ k-1), as logarithms: log σ(b) + log σ(-a) + log(1 - e^(a-b)).
         inner = below[..., 1:] + above[..., :-1] + (-(-steps).expm1()).log()

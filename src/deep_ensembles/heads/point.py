@@ -1,7 +1,6 @@
 """A mean and nothing else, for networks trained on squared error."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Distribution
@@ -23,8 +22,8 @@ class Point(Numbers):
         Delta(loc: tensor([3.]))
     """
 
-    rule: ClassVar = "squared_error"
-    n_parameters: ClassVar = 1
+    rule = "squared_error"
+    n_parameters = 1
 
     def __call__(self, raw: Tensor) -> Distribution:
         return for_targets(Delta, raw)

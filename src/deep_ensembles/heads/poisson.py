@@ -1,7 +1,6 @@
 """Counts whose variance is their mean."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 from torch.distributions import Distribution
@@ -27,7 +26,7 @@ class Poisson(Counts):
     """
 
     offset: float | None = None
-    n_parameters: ClassVar = 1
+    n_parameters = 1
 
     def __call__(self, raw: Tensor) -> Distribution:
         (log_rate,) = split_raw(self, raw)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -38,8 +37,8 @@ class Quantiles(Numbers):
 
     levels: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
     min_gap: float = 1e-4
-    point: ClassVar = "median"
-    rule: ClassVar = "pinball"
+    point = "median"
+    rule = "pinball"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))

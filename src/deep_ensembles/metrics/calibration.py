@@ -62,20 +62,15 @@ def reliability_diagram(distribution: Distribution, target: Any, n_bins: int = 1
 
 def reliability(confidence: Vector, correct: Any, n_bins: int, adaptive: bool = False) -> Reliability:
     """The same from each case's confidence and whether its prediction was right."""
-    bins = np.searchsorted(_edges(confidence, n_bins, adaptive), confidence)
+    edges = np.arange(1, n_bins) / n_bins  # the upper ends of all bins but the last
+    if adaptive:
+        ranks = -(-np.arange(1, n_bins) * len(confidence) // n_bins)
+        edges = np.sort(confidence)[ranks - 1]
+    bins = np.searchsorted(edges, confidence)
     count = np.bincount(bins)
     right, sure = (np.bincount(bins, values) for values in (correct, confidence))
     filled = count > 0
     return Reliability(sure[filled] / count[filled], right[filled] / count[filled], count[filled])
-
-
-def _edges(confidence: Vector, n_bins: int, adaptive: bool) -> Vector:
-    """The upper ends of all bins but the last, which has none."""
-    inner = np.arange(1, n_bins)
-    if not adaptive:
-        return inner / n_bins
-    ranks = -(-inner * len(confidence) // n_bins)
-    return np.sort(confidence)[ranks - 1]
 
 
 def expected_calibration_error(distribution: Distribution, target: Any, n_bins: int = 15) -> float:

@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import Vector, as_tensor, has_classes, paired, refuse, vector
-from deep_ensembles.mixture import Mixture, mixture_of
+from deep_ensembles.mixture import mixture_of
 from deep_ensembles.scoring import censored
 
 _N_TIMES = 100
@@ -179,10 +179,9 @@ def survival(distribution: Distribution, time: Tensor) -> Vector:
     """P(Y > time) of every case."""
     mixture = mixture_of(distribution)
     time = time.to(mixture.device)
-    above = mixture.tails(time)[1] if isinstance(mixture, Mixture) else 1 - mixture.cdf(time)
+    above = mixture.tails(time)[1]
     refuse(above.isnan(), "distribution", "without NaN", above)
-    values: Vector = above.detach().cpu().double().numpy()
-    return values
+    return above.detach().cpu().double().numpy()
 
 
 def kaplan_meier(time: Vector, event: Any, of_censoring: bool = False) -> tuple[Vector, Vector]:

@@ -1,5 +1,7 @@
 """What a perturbation promises, and how far two predictions are apart."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -12,22 +14,12 @@ from deep_ensembles.distributions import indexed
 _DRAWS = 16
 
 
-class Loss(Protocol):
-    """The loss of every sample as a function of the inputs, targets held fixed.
-
-    A loss may have a method `gradient(inputs)` when it knows the gradient, up to a factor > 0 for each sample, more cheaply
-    than by differentiating.
-    """
-
-    def __call__(self, inputs: Tensor, /) -> Tensor:
-        """Shape: inputs `[run, batch, *features]` → `[run, batch]`."""
-
-
-class Predict(Protocol):
-    """The predicted distribution as a function of the inputs."""
-
-    def __call__(self, inputs: Tensor, /) -> Distribution:
-        """Shape: inputs `[run, batch, *features]` → batch `[run, batch]`."""
+# The loss of every sample, `[run, batch]`, as a function of the inputs, `[run, batch, *features]`, targets held fixed. It
+# may have a method `gradient(inputs)` when it knows the gradient, up to a factor > 0 for each sample, more cheaply than by
+# differentiating.
+Loss = Callable[[Tensor], Tensor]
+# The predicted distribution, of batch `[run, batch]`, as a function of the inputs.
+Predict = Callable[[Tensor], Distribution]
 
 
 class Perturbation(Protocol):
@@ -39,9 +31,7 @@ class Perturbation(Protocol):
     ℓ(x′, y).
     """
 
-    def __call__(
-        self, loss: Loss, predict: Predict, inputs: Tensor, scale: Tensor, generator: Generators, /
-    ) -> Tensor:  # fmt: skip
+    def __call__(self, loss: Loss, predict: Predict, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         """The perturbed inputs, cut off from any graph.
 
         Arguments:
@@ -55,10 +45,8 @@ class Perturbation(Protocol):
 
 def input_gradient(loss: Loss, inputs: Tensor) -> Tensor:
     """The gradient of each sample's loss with respect to its input."""
-    known = getattr(loss, "gradient", None)
-    if known is not None:
-        gradient: Tensor = known(inputs)
-        return gradient
+    if hasattr(loss, "gradient"):
+        return loss.gradient(inputs)
     with torch.enable_grad():
         leaf = inputs.detach().requires_grad_()
         return torch.autograd.grad(loss(leaf).sum(), leaf)[0]
@@ -86,22 +74,16 @@ class Divergence:
         self._known: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, other: Distribution) -> Tensor:
-        try:
+        with suppress(NotImplementedError):
             return kl_divergence(self.fixed, other)
-        except NotImplementedError:
-            pass
-        try:
-            return self._from_draws(other)
-        except NotImplementedError:
-            distance = (other.mean - self.fixed.mean).square()
-            return distance.reshape(*other.batch_shape, -1).mean(-1)
-
-    def _from_draws(self, other: Distribution) -> Tensor:
-        if self._known is None:
-            values = _draws(self.fixed, self.generator)
-            self._known = values, self.fixed.log_prob(values)
-        values, logs = self._known
-        return (other.log_prob(values) - logs).square().mean(0) / 2
+        with suppress(NotImplementedError):
+            if self._known is None:
+                values = _draws(self.fixed, self.generator)
+                self._known = values, self.fixed.log_prob(values)
+            values, logs = self._known
+            return (other.log_prob(values) - logs).square().mean(0) / 2
+        distance = (other.mean - self.fixed.mean).square()
+        return distance.reshape(*other.batch_shape, -1).mean(-1)
 
 
 def _draws(distribution: Distribution, generator: Generators) -> Tensor:

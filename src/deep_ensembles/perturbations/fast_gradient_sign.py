@@ -1,13 +1,13 @@
 """Adversarial examples by the fast gradient sign method."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from deep_ensembles._checks import check_number
 from deep_ensembles._random import Generators
-from deep_ensembles.perturbations._base import Loss, Predict, input_gradient
+from deep_ensembles.perturbations._base import Loss, input_gradient
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,11 @@ class FastGradientSign:
     """
 
     epsilon: float = 0.01
-    uses_randomness: ClassVar[bool] = False
-    uses_autograd: ClassVar[bool] = False
+    uses_randomness = False
+    uses_autograd = False
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
 
-    def __call__(
-        self, loss: Loss, predict: Predict | None, inputs: Tensor, scale: Tensor, generator: Generators = None, /
-    ) -> Tensor:
+    def __call__(self, loss: Loss, predict: Any, inputs: Tensor, scale: Tensor, generator: Generators = None, /) -> Tensor:
         return inputs.detach().addcmul(input_gradient(loss, inputs).sign(), scale, value=self.epsilon)

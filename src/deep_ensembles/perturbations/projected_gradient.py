@@ -1,14 +1,14 @@
 """Adversarial examples by several steps uphill inside the ε-box."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from deep_ensembles._checks import check_flag, check_integer, check_number
 from deep_ensembles._random import Generators, drawn
-from deep_ensembles.perturbations._base import Loss, Predict, input_gradient
+from deep_ensembles.perturbations._base import Loss, input_gradient
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ProjectedGradient:
     steps: int = 5
     step_size: float | None = None
     random_start: bool = True
-    uses_autograd: ClassVar[bool] = False
+    uses_autograd = False
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
@@ -49,9 +49,7 @@ class ProjectedGradient:
     def uses_randomness(self) -> bool:
         return self.random_start
 
-    def __call__(
-        self, loss: Loss, predict: Predict | None, inputs: Tensor, scale: Tensor, generator: Generators, /
-    ) -> Tensor:
+    def __call__(self, loss: Loss, predict: Any, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         step = 2.5 * self.epsilon / self.steps if self.step_size is None else self.step_size
         centre, box = inputs.detach(), self.epsilon * scale
         low, high = centre - box, centre + box

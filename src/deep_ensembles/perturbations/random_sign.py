@@ -1,13 +1,12 @@
 """Random corners of the ε-box, the control for adversarial training."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 from torch import Tensor
 
 from deep_ensembles._checks import check_number
 from deep_ensembles._random import Generators, random_signs
-from deep_ensembles.perturbations._base import Loss, Predict
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,12 @@ class RandomSign:
     """
 
     epsilon: float = 0.01
-    uses_gradient: ClassVar[bool] = False
-    uses_autograd: ClassVar[bool] = False
+    uses_gradient = False
+    uses_autograd = False
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
 
-    def __call__(
-        self, loss: Loss | None, predict: Predict | None, inputs: Tensor, scale: Tensor, generator: Generators, /
-    ) -> Tensor:
+    def __call__(self, loss: Any, predict: Any, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         inputs = inputs.detach()
         return inputs.addcmul(random_signs(inputs, generator), scale, value=self.epsilon)

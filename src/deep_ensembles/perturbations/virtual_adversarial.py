@@ -1,14 +1,14 @@
 """Adversarial examples that need no target: where the prediction itself changes most."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from deep_ensembles._checks import check_integer, check_number
 from deep_ensembles._random import Generators, drawn
-from deep_ensembles.perturbations._base import Divergence, Loss, Predict, input_gradient
+from deep_ensembles.perturbations._base import Divergence, Predict, input_gradient
 
 _PROBE = 1e-3  # the length of the step whose divergence is differentiated, in the units of ε
 
@@ -41,16 +41,14 @@ class VirtualAdversarial:
     epsilon: float = 0.1
     power_iterations: int = 1
     weight: float = 1.0
-    needs_target: ClassVar[bool] = False
+    needs_target = False
 
     def __post_init__(self) -> None:
         check_number("epsilon", self.epsilon, low=0)
         check_integer("power_iterations", self.power_iterations, low=1)
         check_number("weight", self.weight, low=0)
 
-    def __call__(
-        self, loss: Loss | None, predict: Predict, inputs: Tensor, scale: Tensor, generator: Generators, /
-    ) -> Tensor:
+    def __call__(self, loss: Any, predict: Predict, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         with torch.no_grad():
             divergence = Divergence(predict(inputs), generator)
         inputs = inputs.detach()

@@ -19,7 +19,6 @@ from deep_ensembles.scoring import log_score
 Prediction = Mixture | Recalibrated
 # A factor is looked for between a hundredth of the start and a hundred times it.
 _REACH = math.log(100.0)
-_WANTED = {"numbers": "of numbers", "classes": "over classes"}
 
 
 class Recalibration(Protocol):
@@ -34,16 +33,15 @@ FitRecalibration = Callable[[Distribution, Any], Recalibration | None]
 
 def as_mixture(name: str, distribution: Distribution, *kinds: str) -> Mixture:
     """A prediction of one of these kinds as a mixture: of one member where it is none yet."""
-    mixture = distribution
-    if not isinstance(distribution, Mixture):
-        usable = isinstance(distribution, Distribution) and not isinstance(distribution, Recalibrated)
-        if not usable or not distribution.batch_shape:
-            raise TypeError(f"`distribution` must be a Mixture or a batch of one of torch's, got {_described(distribution)}")
-        mixture = mixture_of(distribution)
-    assert isinstance(mixture, Mixture)
+    known = isinstance(distribution, Distribution) and not isinstance(distribution, Recalibrated)
+    if not known or not (distribution.batch_shape or isinstance(distribution, Mixture)):
+        described = repr(distribution) if isinstance(distribution, Recalibrated) else type(distribution).__name__
+        raise TypeError(f"`distribution` must be a Mixture or a batch of one of torch's, got {described}")
+    mixture: Mixture = mixture_of(distribution)
     if mixture.kind not in kinds:
         cure = "temperature" if mixture.kind in ("classes", "labels") else "isotonic"
-        raise TypeError(f"`{name}` needs a prediction {_WANTED[kinds[0]]}, got {mixture!r}; use `{cure}`")
+        wanted = "of numbers" if "numbers" in kinds else "over classes"
+        raise TypeError(f"`{name}` needs a prediction {wanted}, got {mixture!r}; use `{cure}`")
     if family(mixture.components) == "Delta":
         raise TypeError(f"`{name}` needs members that have a density, got {mixture!r}; use its `moment_matched()`")
     return mixture
@@ -105,7 +103,3 @@ def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target
     bounds = (middle - _REACH, middle + _REACH)
     optimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-8})
     return math.exp(min((float(optimum.x), middle, 0.0), key=loss))
-
-
-def _described(value: Any) -> str:
-    return repr(value) if isinstance(value, Recalibrated) else type(value).__name__

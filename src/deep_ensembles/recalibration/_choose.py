@@ -1,6 +1,6 @@
 """Choose a recalibration by cross-validation on held-out rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,7 @@ from deep_ensembles.recalibration.temperature import temperature
 from deep_ensembles.recalibration.variance_scaling import is_stretchable, variance_scaling
 from deep_ensembles.scoring import log_score
 
-_FITS: dict[str, Callable[[Distribution, Any], Recalibration] | None] = {
-    "none": None,
-    "variance_scaling": variance_scaling,
-    "temperature": temperature,
-    "isotonic": isotonic,
-    "conformal": conformal,
-}
+_FITS: dict[str, Any] = {"none": None} | {fit.__name__: fit for fit in (variance_scaling, temperature, isotonic, conformal)}
 _FOLDS = 5
 
 
@@ -59,16 +53,18 @@ def choose(
         >>> choose(sure, torch.arange(-10.0, 10.0))
         VarianceScaling(factor=5.78...)
     """
-    kinds = ("numbers", "counts", "classes", "labels")
-    mixture, truth = held_out(as_mixture("choose", distribution, *kinds), target, 2 * _FOLDS)
+    mixture = as_mixture("choose", distribution, "numbers", "counts", "classes", "labels")
+    mixture, truth = held_out(mixture, target, 2 * _FOLDS)
     compared = _default(mixture) if names is None else tuple(names)
-    known = ", ".join(_FITS)
-    require(not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS), "names", f"of {known}", names)
+    fits = not isinstance(names, str) and len(compared) > 0 and set(compared) <= set(_FITS)
+    require(fits, "names", f"of {', '.join(_FITS)}", names)
     generator = np.random.default_rng(seed_sequence(random_state))
     parts = random_parts(_FOLDS, len(truth), None if groups is None else np.asarray(groups), generator)
     folds = [torch.from_numpy(part) for part in parts]
     scores = {name: torch.cat([_score(_FITS[name], mixture, truth, fold) for fold in folds]) for name in compared}
-    fit = _FITS[_tied(scores)[0]]
+    best = scores[min(scores, key=lambda name: float(scores[name].mean()))]
+    excess = {name: score - best for name, score in scores.items()}
+    fit = _FITS[next(name for name, values in excess.items() if values.mean() <= values.std() / len(values) ** 0.5)]
     return None if fit is None else fit(mixture, truth)
 
 
@@ -86,10 +82,3 @@ def _score(fit: Any, mixture: Mixture, target: Tensor, fold: Tensor) -> Tensor:
     others[fold] = False
     prediction = mixture[fold] if fit is None else fit(mixture[others], target[others])(mixture[fold])
     return log_score(prediction, target[fold])
-
-
-def _tied(scores: dict[str, Tensor]) -> list[str]:
-    """Names whose mean score is not clearly above the least."""
-    best = min(scores, key=lambda name: float(scores[name].mean()))
-    excess = {name: score - scores[best] for name, score in scores.items()}
-    return [name for name, values in excess.items() if values.mean() <= values.std() / len(values) ** 0.5]

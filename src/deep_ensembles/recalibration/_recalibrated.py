@@ -10,16 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution, Normal
-from torch.distributions.constraints import Constraint
+from torch.distributions import Distribution, Normal, constraints
 
 from deep_ensembles._checks import check_number, require
+from deep_ensembles._tensors import Vector
 from deep_ensembles.distributions import changed_entropy, family, mixed_moments, normal_cdf, ranked_probability_score
 from deep_ensembles.mixture import Mixture
 
-Vector = NDArray[np.float64]
+Levels = tuple[float, ...]
 # Maps of so many levels are smooth enough for a shorter way to moments.
 _FEW_LEVELS = 128
 
@@ -46,7 +45,7 @@ class Recalibrated(Distribution):
         (tensor([0.5000]), tensor([1.2816]))
     """
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     is_discrete = False
 
     def __init__(self, mixture: Mixture, before: Sequence[float], after: Sequence[float]) -> None:
@@ -58,7 +57,7 @@ class Recalibrated(Distribution):
         return f"Recalibrated({self.mixture!r}, {len(self.before)} levels)"
 
     @property
-    def support(self) -> Constraint:
+    def support(self) -> constraints.Constraint:
         """Where the mixture has mass."""
         return self.mixture.support
 
@@ -226,7 +225,7 @@ _STEP = 0.35
 _GRID_ELEMENTS, _EXACT_ROWS, _ENTRIES = 2**17, 512, 2**16
 
 
-def mapped_moments(mixture: Mixture, before: Sequence[float], after: Sequence[float]) -> Tensor:
+def mapped_moments(mixture: Mixture, before: Levels, after: Levels) -> Tensor:
     """First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map of levels."""
     means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
     low, high = (means - _GRID_REACH * scales).amin(0), (means + _GRID_REACH * scales).amax(0)
@@ -234,15 +233,14 @@ def mapped_moments(mixture: Mixture, before: Sequence[float], after: Sequence[fl
     moments = means.new_empty(2, means.shape[1])
     for fewer, points in pairwise((0, *_GRID_POINTS)):
         for rows in ((needed > fewer) & (needed <= points)).nonzero()[:, 0].split(_GRID_ELEMENTS // points):
-            members = means[:, rows], scales[:, rows]
-            moments[:, rows] = _on_a_grid(points, mixture.weights, members, tuple(before), tuple(after))
+            moments[:, rows] = _on_a_grid(points, mixture.weights, means[:, rows], scales[:, rows], before, after)
     for rows in (~(needed <= _GRID_POINTS[-1])).nonzero()[:, 0].split(_EXACT_ROWS):
         moments[:, rows] = _exactly(mixture[rows], means[:, rows], scales[:, rows], before, after)
     return moments
 
 
 @functools.lru_cache(8)
-def _map_at_equal_steps(before: tuple[float, ...], after: tuple[float, ...]) -> Tensor:
+def _map_at_equal_steps(before: Levels, after: Levels) -> Tensor:
     """The map at so many equal steps that looking it up is as good as computing it, and quicker than finding the piece."""
     entries = (np.arange(_ENTRIES + 1) + 0.5) / _ENTRIES
     return torch.from_numpy(np.interp(entries, before, after).astype(np.float32))
@@ -255,15 +253,12 @@ def _roughness(before: Sequence[float], after: Sequence[float]) -> float:
     return float(max(1.0, 3 * np.max(changes * density, initial=0.0)))
 
 
-def _on_a_grid(
-    n_points: int, weights: Tensor, members: tuple[Tensor, Tensor], before: tuple[float, ...], after: tuple[float, ...]
-) -> Tensor:
+def _on_a_grid(n_points: int, weights: Tensor, means: Tensor, scales: Tensor, before: Levels, after: Levels) -> Tensor:
     r"""By $\mathbb{E}[Y] = b - \int_a^b G$ and $\mathbb{E}[Y^2] = b^2 - 2\int_a^b yG$, trapezoids in units of the spread.
 
     The trapezoidal rule is exact for smooth functions that end flat, as G does; yG ends with slope 1, which adds
     $h^2/12$. What is left is due to the kinks of the map: some 1e-3 of the spread.
     """
-    means, scales = members
     unit = ((means.square() + scales.square()) * weights.unsqueeze(1)).sum(0).sqrt()
     centres, widths = (means / unit).float(), (scales / unit).float()
     low, high = (centres - _GRID_REACH * widths).amin(0), (centres + _GRID_REACH * widths).amax(0)

@@ -61,7 +61,14 @@ class Conformal:
     def __call__(self, distribution: Distribution) -> Prediction:
         if self.discrete:
             return as_mixture("conformal", distribution, "classes")
-        return Recalibrated(one_number("conformal", distribution), *self._levels())
+        # The score of rank k at coverage (k-1)/(N+1): straight lines between such points never fall below the scores.
+        n_rows = len(self.scores)
+        ranks = np.arange(2, n_rows + 1)
+        apart = np.maximum.accumulate(np.array(self.scores[1:]) - _GAP * ranks) + _GAP * ranks
+        before = np.minimum(apart, 0.5 - _GAP * (n_rows + 1 - ranks))
+        after = (ranks - 1) / (n_rows + 1) / 2
+        levels = ([0.0, *(0.5 - half[::-1]), *(0.5 + half), 1.0] for half in (before, after))
+        return Recalibrated(one_number("conformal", distribution), *levels)
 
     def interval(self, distribution: Distribution, coverage: float = 0.9) -> Tensor:
         """The ends of the interval of levels ½ ± the score that the coverage demands."""
@@ -84,16 +91,6 @@ class Conformal:
         # The decimal that was written: in binary, 100 · 0.07 exceeds 7.
         rank = math.ceil((len(self.scores) + 1) * Fraction(str(float(coverage))))
         return self.scores[rank - 1] if rank <= len(self.scores) else math.inf
-
-    def _levels(self) -> tuple[list[float], list[float]]:
-        """The score of rank k at coverage (k-1)/(N+1): straight lines between such points never fall below the scores."""
-        n_rows = len(self.scores)
-        ranks = np.arange(2, n_rows + 1)
-        apart = np.maximum.accumulate(np.array(self.scores[1:]) - _GAP * ranks) + _GAP * ranks
-        before = np.minimum(apart, 0.5 - _GAP * (n_rows + 1 - ranks))
-        after = (ranks - 1) / (n_rows + 1) / 2
-        first, second = ([0.0, *(0.5 - half[::-1]), *(0.5 + half), 1.0] for half in (before, after))
-        return first, second
 
 
 def conformal(distribution: Distribution, target: Any) -> Conformal:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.distributions import Distribution
 
 from deep_ensembles.recalibration._base import held_out, levels_of, one_number
@@ -72,14 +71,9 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
     levels = levels_of(mixture, truth).numpy()
     n_rows = len(levels)
     fitted = IsotonicRegression().fit(levels, (np.arange(n_rows) + 0.5) / n_rows)
-    after = _levels(n_rows)
+    steps = math.ceil(2 * n_rows ** (1 / 3))
+    tail = 1 / steps / 2.0 ** np.arange(int(math.log2(max(1.0, n_rows / steps))), 0, -1)
+    after = np.concatenate([[0.0], tail, np.arange(1, steps) / steps, 1 - tail[::-1], [1.0]])
     observed = np.interp(after, [0, *fitted.y_thresholds_, 1], [0, *fitted.X_thresholds_, 1])
     before = (n_rows * observed + after) / (n_rows + 1)
     return Isotonic((0.0, *before[1:-1].tolist(), 1.0), tuple(after.tolist()))
-
-
-def _levels(n_rows: int) -> NDArray[np.float64]:
-    steps = math.ceil(2 * n_rows ** (1 / 3))
-    halvings = int(math.log2(max(1.0, n_rows / steps)))
-    tail = 1 / steps / 2.0 ** np.arange(halvings, 0, -1)
-    return np.concatenate([[0.0], tail, np.arange(1, steps) / steps, 1 - tail[::-1], [1.0]])

@@ -3,7 +3,7 @@
 from torch import Tensor
 from torch.distributions import Distribution
 
-from deep_ensembles.scoring._base import require_numbers
+from deep_ensembles.scoring._base import over_targets, require_numbers
 from deep_ensembles.scoring.log_score import log_score
 
 
@@ -24,7 +24,5 @@ def beta_nll(distribution: Distribution, target: Tensor, beta: float = 0.5) -> T
         tensor([3.2242])
     """
     require_numbers("beta_nll", distribution)
-    variance = distribution.variance.detach()
-    if distribution.event_shape:
-        variance = variance.mean(-1)
+    variance = over_targets(distribution, distribution.variance.detach())
     return variance.pow(beta) * log_score(distribution, target)

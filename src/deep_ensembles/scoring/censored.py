@@ -1,7 +1,7 @@
 """Scores of times that are only known to exceed a value."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ class Censored:
     """A scoring rule for right-censored targets; made by `censored`."""
 
     rule: ScoringRule
-    is_censored: ClassVar[bool] = True
+    is_censored = True
 
     def __post_init__(self) -> None:
         if self.rule is not log_score:
@@ -77,5 +77,5 @@ def _log_survival(distribution: Any, time: Tensor) -> Tensor:
     if isinstance(distribution, LogNormal):
         logarithm = time.clamp_min(torch.finfo(time.dtype).tiny).log()
         return torch.special.log_ndtr((distribution.loc - logarithm) / distribution.scale)
-    above = 1 - distribution.cdf(time) if hasattr(distribution, "mixture") else tails(distribution, time)[1]
+    above = tails(distribution, time)[1]
     return above.clamp_min(torch.finfo(above.dtype).tiny).log()

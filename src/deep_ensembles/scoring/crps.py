@@ -7,29 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution, Normal
 
+# isort: off
 from deep_ensembles.distributions import (
-    Delta,
-    Interpolated,
-    NormalMixture,
-    Ordered,
-    alone,
-    by_family,
-    gamma_tails,
-    indexed,
-    marginal,
-    normal_cdf,
-    parameters,
-    ranked_probability_score,
-    student_t_tails,
-    tails,
+    Delta, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
+    ranked_probability_score, rebuilt, student_t_tails, tails,
 )  # fmt: skip
+
+# isort: on
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.scoring._base import aligned, over_targets, require_numbers
 
 
-def crps(distribution: Distribution, target: Tensor) -> Tensor:
+def crps(distribution: td.Distribution, target: Tensor) -> Tensor:
     r"""Continuous ranked probability score, $\int (F(z) - 1\{y \le z\})^2\,dz$, in the target's units.
 
     For counts and ordered classes the integral is a sum. Closed form for normals, points, their mixtures, and single
@@ -41,7 +31,7 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
         Lerch (2019) for the other forms.
 
     Example:
-        >>> crps(Normal(torch.zeros(1), torch.ones(1)), torch.zeros(1))
+        >>> crps(td.Normal(torch.zeros(1), torch.ones(1)), torch.zeros(1))
         tensor([0.2337])
     """
     target = aligned(distribution, target)
@@ -50,33 +40,29 @@ def crps(distribution: Distribution, target: Tensor) -> Tensor:
         return _of_ordered(distribution.probs, target)  # type: ignore[attr-defined]
     require_numbers("crps", distribution)
     if isinstance(distribution, Mixture):
-        return over_targets(distribution, _of_mixture(distribution, target))
-    if hasattr(distribution, "crps"):
-        return distribution.crps(target)
-    return over_targets(distribution, _of_single(marginal(distribution), target))
+        score = _of_members(marginal(distribution.components), distribution.weights, target)
+    else:
+        score = _of_single(marginal(distribution), target)
+    return over_targets(distribution, score)
 
 
-def _of_single(distribution: Distribution, target: Tensor) -> Tensor:
-    return (by_family(_CLOSED, distribution) or _by_quadrature)(distribution, target)
+def _of_single(distribution: Any, target: Tensor) -> Tensor:
+    if (closed := formula_of(distribution, "crps", _CLOSED)) is not None:
+        return closed(target)
+    return _of_members(alone(distribution), parameters(distribution)[0].new_ones(1), target)
 
 
-def _by_quadrature(distribution: Distribution, target: Tensor) -> Tensor:
-    like = parameters(distribution)[0]
-    return ranked_probability_score(alone(distribution), like.new_ones(1), target.to(like.dtype))
-
-
-def _of_mixture(mixture: Mixture, target: Tensor) -> Tensor:
-    components = marginal(mixture.components)
-    if isinstance(components, (Normal, Delta)):
-        return _of_normals(components.mean, components.variance, mixture.weights, target)
-    if isinstance(components, NormalMixture):
-        normals, shares = components.component_distribution, components.mixture_distribution.probs
-        weights = mixture.weights.reshape(-1, *[1] * (shares.dim() - 1)) * shares
-        means, variances, weights = (part.movedim(-1, 0).flatten(0, 1) for part in (normals.mean, normals.variance, weights))
-        return _of_normals(means, variances, weights, target)
-    if mixture.n_members == 1:
+def _of_members(components: Any, weights: Tensor, target: Tensor) -> Tensor:
+    """Of a mixture of members `[member, *batch]` with weights `[member]`."""
+    if isinstance(components, td.MixtureSameFamily) and isinstance(components.component_distribution, td.Normal):
+        shares = components.mixture_distribution.probs * weights.reshape(-1, *[1] * len(components.batch_shape))
+        weights = shares.movedim(-1, 0).flatten(0, 1)
+        components = rebuilt(components.component_distribution, lambda part: part.movedim(-1, 0).flatten(0, 1))
+    if isinstance(components, (td.Normal, Delta)):
+        return _of_normals(components.mean, components.variance, weights, target)
+    if len(weights) == 1 and formula_of(components, "crps", _CLOSED) is not None:
         return _of_single(indexed(components, 0), target)
-    return ranked_probability_score(components, mixture.weights, target.to(mixture.weights.dtype))
+    return ranked_probability_score(components, weights, target.to(weights.dtype))
 
 
 def _of_normals(means: Tensor, variances: Tensor, weights: Tensor, target: Tensor) -> Tensor:
@@ -109,14 +95,6 @@ def _of_normal(d: Any, target: Tensor) -> Tensor:
     return _expected_distance(target - d.loc, d.scale.square()) - d.scale / math.sqrt(math.pi)
 
 
-def _of_normal_mixture(d: Any, target: Tensor) -> Tensor:
-    normals, weights = d.component_distribution, d.mixture_distribution.probs
-    if not isinstance(normals, Normal):
-        return _by_quadrature(d, target)
-    means, variances, weights = (part.movedim(-1, 0) for part in (normals.mean, normals.variance, weights))
-    return _of_normals(means, variances, weights, target)
-
-
 def _of_laplace(d: Any, target: Tensor) -> Tensor:
     z = ((target - d.loc) / d.scale).abs()
     return d.scale * (z + torch.exp(-z) - 0.75)
@@ -124,7 +102,7 @@ def _of_laplace(d: Any, target: Tensor) -> Tensor:
 
 def _of_student_t(d: Any, target: Tensor) -> Tensor:
     if not bool((d.df > 1.1).all()):  # near 1 the closed form is a difference of large numbers
-        return _by_quadrature(d, target)
+        return ranked_probability_score(alone(d), d.df.new_ones(1), target.to(d.df.dtype))
     z, df = (target - d.loc) / d.scale, d.df
     lower, upper = student_t_tails(df, z)
     density = td.StudentT(df, validate_args=False).log_prob(z).exp()
@@ -159,35 +137,9 @@ def _of_poisson(d: Any, target: Tensor) -> Tensor:
     return (target - d.rate) * (lower - upper) + d.rate * (2 * at - spread)
 
 
-def _of_interpolated(d: Any, target: Tensor) -> Tensor:
-    """Squares of straight lines between the values, of exponentials outside, and of 1 - F from the target on."""
-    inner = target.unsqueeze(-1).clamp(d.values[..., :1], d.values[..., -1:])
-    ends, levels = torch.broadcast_tensors(d.values, d.levels)
-    turn = torch.minimum(torch.maximum(inner, ends[..., :-1]), ends[..., 1:])
-    level, densities = levels[..., :-1] + (turn - ends[..., :-1]) * d.densities, d.densities
-    before = _squared_line(turn - ends[..., :-1], levels[..., :-1], level)
-    after = _squared_line(ends[..., 1:] - turn, 1 - level, 1 - levels[..., 1:])
-    below = _squared_tail(ends[..., 0] - target, levels[..., 0], densities[..., 0])
-    above = _squared_tail(target - ends[..., -1], 1 - levels[..., -1], densities[..., -1])
-    return (before + after).sum(-1) + below + above
-
-
-def _squared_line(length: Tensor, start: Tensor, end: Tensor) -> Tensor:
-    return length * (start.square() + start * end + end.square()) / 3
-
-
-def _squared_tail(distance: Tensor, share: Tensor, density: Tensor) -> Tensor:
-    """∫ F² of F = share · e^(-z density/share) up to a target so far outside, and ∫ (1 - F)² from there on."""
-    distance, length = distance.clamp_min(0.0), share / density
-    reached = share * torch.exp(-distance / length)
-    return distance - 2 * length * (share - reached) + length * share.square() / 2
-
-
 _CLOSED: dict[type, Callable[[Any, Tensor], Tensor]] = {
     Delta: lambda d, target: (target - d.loc).abs(),
-    Interpolated: _of_interpolated,
     td.Normal: _of_normal,
-    td.MixtureSameFamily: _of_normal_mixture,
     td.Laplace: _of_laplace,
     td.StudentT: _of_student_t,
     td.LogNormal: _of_log_normal,

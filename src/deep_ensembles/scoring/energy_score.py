@@ -1,15 +1,15 @@
 """The energy score: the continuous ranked probability score of several targets at once."""
 
 import functools
-import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, LowRankMultivariateNormal, MultivariateNormal, Normal
 
 from deep_ensembles.distributions import alone, marginal, parameters, quantiles
-from deep_ensembles.mixture import Mixture
+from deep_ensembles.mixture import mixture_of
 from deep_ensembles.scoring._base import aligned, require_numbers, require_quantiles
 from deep_ensembles.scoring.crps import crps
 
@@ -38,36 +38,28 @@ def energy_score(distribution: Distribution, target: Tensor) -> Tensor:
         return crps(distribution, target)
     target = aligned(distribution, target)
     require_numbers("energy_score", distribution)
-    members, weights = [distribution], torch.ones(1)
-    if isinstance(distribution, Mixture):
-        members, weights = [distribution.member(m) for m in range(distribution.n_members)], distribution.weights
-    distance, between = _distances(members, target)
-    score = torch.zeros_like(distance[0])
-    for m, away in enumerate(distance):
-        score = score + weights[m] * away
-    for (m, n), apart in between.items():
-        score = score - weights[m] * weights[n] * apart / 2
-    return score
+    mixture = mixture_of(distribution)
+    known, truth, distance = _known([mixture.member(m) for m in range(mixture.n_members)], target)
+    weighted = list(zip(mixture.weights, known, strict=True))
+    away = torch.stack([w * distance(one, truth) for w, one in weighted]).sum(0)
+    return away - torch.stack([w * v * distance(one, two) for w, one in weighted for v, two in weighted]).sum(0) / 2
 
 
-Distances = tuple[list[Tensor], dict[tuple[int, int], Tensor]]
+Known = tuple[Tensor, Tensor]
 
 
-def _distances(members: list[Distribution], target: Tensor) -> Distances:
-    """The mean distances of each member from the target, and of each pair of members from one another."""
-    pairs = list(itertools.product(range(len(members)), repeat=2))
+def _known(members: list[Distribution], target: Tensor) -> tuple[list[Known], Known, Callable[[Known, Known], Tensor]]:
+    """What is known of each member and of the target, and the mean distance of two by it: moments, or two sets of points."""
+    single = marginal(members[0])
     if isinstance(members[0], (MultivariateNormal, LowRankMultivariateNormal)):
         moments = [(member.mean, member.covariance_matrix) for member in members]  # type: ignore[attr-defined]
-    elif isinstance(marginal(members[0]), Normal):
+    elif isinstance(single, Normal):
         moments = [(member.mean, member.variance) for member in members]
     else:
-        require_quantiles("energy_score", marginal(members[0]))
-        draws = [_draws(member) for member in members]
-        lengths = [_length(first - target).mean(0) for first, _ in draws]
-        return lengths, {(m, n): _length(draws[m][0] - draws[n][1]).mean(0) for m, n in pairs}
-    lengths = [_mean_length(mean - target, spread) for mean, spread in moments]
-    sums = {(m, n): (moments[m][0] - moments[n][0], moments[m][1] + moments[n][1]) for m, n in pairs}
-    return lengths, {pair: _mean_length(*parts) for pair, parts in sums.items()}
+        require_quantiles("energy_score", single)
+        return [_draws(member) for member in members], (target, target), lambda one, two: _length(one[0] - two[1]).mean(0)
+    certain = target, torch.zeros_like(moments[0][1])
+    return moments, certain, lambda one, two: _mean_length(one[0] - two[0], one[1] + two[1])
 
 
 def _mean_length(mean: Tensor, spread: Tensor) -> Tensor:

@@ -47,13 +47,11 @@ def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tu
             return single.levels.movedim(-1, 0), single.values.movedim(-1, 0)
         levels = single.levels.reshape(-1, single.levels.shape[-1])[0].tolist()
     require_quantiles("pinball", single)
-    n_dims = len(distribution.batch_shape) + len(distribution.event_shape)
-    shares = _checked(_LEVELS if levels is None else levels).reshape(-1, *[1] * n_dims)
-    return shares, mixture_of(distribution).icdf(shares)
-
-
-def _checked(levels: Sequence[float]) -> Tensor:
+    levels = _LEVELS if levels is None else levels
     require(len(levels) > 0, "levels", "at least one number", levels)
     for level in levels:
         check_number("levels", level, low=0, high=1, above=True, below=True)
-    return torch.tensor(levels, dtype=torch.float64)
+    shares = torch.tensor(levels, dtype=torch.float64).reshape(
+        -1, *[1] * len(distribution.batch_shape + distribution.event_shape)
+    )
+    return shares, mixture_of(distribution).icdf(shares)
