@@ -241,7 +241,7 @@ def test_likelihoods_of_other_kinds_are_not_compared() -> None:
     evaluation = evaluate((prediction, target), constant=normal)
     assert evaluation.score("NLL").constant is None
     assert evaluation.score("CRPS").constant is not None
-    assert evaluation.verdicts["constant"].startswith("Its CRPS is")
+    assert evaluation.verdicts["constant"].startswith("It is better than a constant prediction: its CRPS is")
     same = evaluate((prediction, target), constant=Poisson(torch.tensor(2.0)))
     assert same.score("NLL").constant is not None
     assert "Poisson, fitted to the training targets" in Report(same).html

@@ -97,13 +97,13 @@ def evaluate(
 
 def _compared_with_constant(evaluation: Evaluation) -> Evaluation:
     """With a verdict on whether predictions are better than a constant; if they are not, the summary says so too."""
-    for score in evaluation.scores:
-        if score.name in ("NLL", "CRPS") and score.lead is not None and score.lead_error is not None:
-            verdict = lead_verdict(score.name, score.lead, score.lead_error)
-            is_better = score.lead < -2 * score.lead_error
-            summary = evaluation.summary if is_better else f"{evaluation.summary} {verdict}"
-            return replace(evaluation, verdicts={**evaluation.verdicts, "constant": verdict}, summary=summary)
-    return evaluation
+    leads = [lead for score in evaluation.scores if (lead := score.difference("lead")) is not None]
+    if not leads:
+        return evaluation
+    verdict, n_rows = lead_verdict(leads, evaluation.n_rows), evaluation.n_rows
+    is_better = {lead.clear(n_rows) for lead in leads} in ({-1}, {-1, 0})
+    summary = evaluation.summary if is_better else f"{evaluation.summary} {verdict}"
+    return replace(evaluation, verdicts={**evaluation.verdicts, "constant": verdict}, summary=summary)
 
 
 def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tuple[Sources, Subject]:

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from deep_ensembles._files import json_ready
 from deep_ensembles._terminal import Listing
-from deep_ensembles.report.words import number, percent
+from deep_ensembles.report.words import Difference, number, percent
 
 # Columns of numbers; None where a row has none.
 Curve: TypeAlias = Mapping[str, Sequence[Any]]
@@ -42,6 +42,14 @@ class Score:
     lead: float | None = None
     lead_error: float | None = None
     share: bool = False
+
+    def difference(self, of: str) -> Difference | None:
+        """The gain or the lead with its error, where there is one and the score has a better side."""
+        change, error = getattr(self, of), getattr(self, f"{of}_error")
+        if change is None or error is None or self.better not in ("lower", "higher"):
+            return None
+        is_higher = self.better == "higher"
+        return Difference(self.name, -change if is_higher else change, error, self.share, is_higher)
 
     @property
     def values(self) -> tuple[float, float | None, float | None]:

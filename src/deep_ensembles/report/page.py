@@ -118,8 +118,8 @@ def _headline(evaluation: Evaluation) -> list[str]:
     names += ["parts"] if evaluation.n_members > 1 else []
     verdicts = [evaluation.verdicts[name] for name in names if name in evaluation.verdicts]
     for score in evaluation.scores:
-        if score.name in ("NLL", "CRPS") and score.gain is not None and score.gain_error is not None:
-            return [*verdicts, gain_verdict(score.name, score.gain, score.gain_error)]
+        if score.name in ("NLL", "CRPS") and (gain := score.difference("gain")) is not None:
+            return [*verdicts, gain_verdict(gain, evaluation.n_rows)]
     return verdicts
 
 

@@ -1,8 +1,11 @@
 """Numbers as text, and sentences that say what they mean."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+FEW_ROWS = 100  # below which rows may be too few to tell whether predictions are any good
+LEAST_ROWS, MOST_CHANCE = 50, 0.1  # rows, and the part of a share that chance may explain, to say that a promise is kept
 _SPACE = "\u202f"
 
 
@@ -96,33 +99,81 @@ def cell(value: Any) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def lead_verdict(name: str, lead: float, error: float) -> str:
-    """Whether predictions are better than the same one for every row.
+class Difference(NamedTuple):
+    """How much lower or higher one score is than another's, and the standard error of that over rows.
+
+    Arguments:
+        change: less than 0 if ours is better, whichever way the score goes.
+        is_share: whether it is of shares, and told in points.
+        higher_is_better: whether more of the score is better.
+    """
+
+    name: str
+    change: float
+    error: float
+    is_share: bool = False
+    higher_is_better: bool = False
+
+    def clear(self, n_rows: int) -> int:
+        """-1 if ours is better beyond chance, 1 if it is worse, 0 if these rows cannot tell."""
+        margin = chance_factor(n_rows) * self.error
+        return -1 if self.change < -margin else int(self.change > margin)
+
+    def text(self) -> str:
+        """As in "its NLL is 0.50 lower (± 0.10)"."""
+        sizes = abs(self.change), self.error
+        size, error = (f"{100 * value:.1f} points" if self.is_share else number(value, 2) for value in sizes)
+        name = self.name if self.name.isupper() or self.name.startswith("Brier") else self.name[0].lower() + self.name[1:]
+        return f"its {name} is {size} {'lower' if (self.change < 0) != self.higher_is_better else 'higher'} (± {error})"
+
+
+def chance_factor(n_rows: int) -> float:
+    """How many standard errors a mean of so many rows may be away by chance, in 19 of 20 cases (Student's t).
 
     Example:
-        >>> lead_verdict("NLL", -0.5, 0.1), lead_verdict("NLL", 0.01, 0.1)[:38]
-        ('Its NLL is 0.50 lower than that of a constant prediction (± 0.10).', 'It is no better than a constant predic')
+        >>> [round(chance_factor(n), 1) for n in (5, 20, 1000)]
+        [2.7, 2.1, 2.0]
     """
-    if lead < -2 * error:
-        return f"Its {name} is {number(-lead, 2)} lower than that of a constant prediction (± {number(error, 2)})."
-    if lead > 2 * error:
-        return f"It is worse than a constant prediction: its {name} is {number(lead, 2)} higher (± {number(error, 2)})."
-    change = f"its {name} differs by {number(lead, 2)} ± {number(error, 2)}"
-    return f"It is no better than a constant prediction, by these rows: {change}."
+    freedom = max(n_rows - 1, 1)
+    return 1.96 + 2.37 / freedom + 2.82 / freedom**2
 
 
-def gain_verdict(name: str, gain: float, error: float) -> str:
+def lead_verdict(differences: Sequence[Difference], n_rows: int) -> str:
+    """Whether predictions are better than the same one for every row, by all scores that tell.
+
+    Example:
+        >>> nll, mae = Difference("NLL", -0.5, 0.1), Difference("MAE", 0.01, 0.1)
+        >>> lead_verdict([nll, mae], 400)
+        'It is better than a constant prediction: its NLL is 0.50 lower (± 0.10).'
+        >>> lead_verdict([mae], 400)
+        'It is no better than a constant prediction, by these rows: its MAE is 0.010 higher (± 0.10).'
+        >>> lead_verdict([mae], 20)
+        '20 rows are too few to tell whether it is better than a constant prediction: its MAE is 0.010 higher (± 0.10).'
+    """
+    better, worse = ([each.text() for each in differences if each.clear(n_rows) == way] for way in (-1, 1))
+    if better and worse:
+        return f"Compared with a constant prediction, {_listed(better)}, but {_listed(worse)}."
+    if better or worse:
+        return f"It is {'better' if better else 'worse'} than a constant prediction: {_listed(better or worse)}."
+    changes = _listed([each.text() for each in differences])
+    if n_rows < FEW_ROWS:
+        return f"{row_count(n_rows)} are too few to tell whether it is better than a constant prediction: {changes}."
+    return f"It is no better than a constant prediction, by these rows: {changes}."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def gain_verdict(difference: Difference, n_rows: int) -> str:
     """Whether an ensemble is better than one member.
 
     Example:
-        >>> gain_verdict("NLL", -0.5, 0.1)
-        "The ensemble's NLL is 0.500 lower than that of one member (± 0.10): the ensemble is better."
+        >>> gain_verdict(Difference("NLL", -0.5, 0.1), 100)
+        'Beside one member, its NLL is 0.50 lower (± 0.10): the ensemble is better.'
     """
-    verdict = "no difference beyond chance"
-    if abs(gain) > 2 * error:
-        verdict = f"the ensemble is {'better' if gain < 0 else 'worse'}"
-    change = f"{number(abs(gain), 3)} {'lower' if gain < 0 else 'higher'}"
-    return f"The ensemble's {name} is {change} than that of one member (± {number(error, 2)}): {verdict}."
+    verdicts = {-1: "the ensemble is better", 0: "no difference beyond chance", 1: "the ensemble is worse"}
+    return f"Beside one member, {difference.text()}: {verdicts[difference.clear(n_rows)]}."
 
 
 def coverage_verdict(wanted: float, observed: float, n_rows: int, promised: float | None = None) -> str:
@@ -141,7 +192,9 @@ def coverage_verdict(wanted: float, observed: float, n_rows: int, promised: floa
     aim = wanted if promised is None else min(promised, 1.0)
     chance = 2 * math.sqrt(aim * (1 - aim) / n_rows)
     difference = observed - aim
-    if abs(difference) <= chance:
+    if abs(difference) <= chance and (chance > MOST_CHANCE or n_rows < LEAST_ROWS):
+        verdict = f"{row_count(n_rows)} are too few to tell more, as chance explains {100 * chance:.0f} points"
+    elif abs(difference) <= chance:
         verdict = f"as promised, within the {100 * chance:.1f} points that chance explains"
     else:
         verdict = f"{'slightly ' if abs(difference) <= 0.05 else ''}too {'narrow' if difference < 0 else 'wide'}"
@@ -160,7 +213,9 @@ def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
     difference = confidence - accuracy
     slightly = "slightly " if abs(difference) <= 0.03 else ""
     verdict = f"{slightly}{'over' if difference > 0 else 'under'}confident"
-    if abs(difference) <= chance:
+    if abs(difference) <= chance and (chance > MOST_CHANCE or n_rows < LEAST_ROWS):
+        verdict = f"{row_count(n_rows)} are too few to tell more, as chance explains {100 * chance:.0f} points"
+    elif abs(difference) <= chance:
         verdict = f"honest, within the {100 * chance:.1f} points that chance explains"
     return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {verdict}."
 
