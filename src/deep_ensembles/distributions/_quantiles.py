@@ -52,8 +52,7 @@ def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
 
     like = parameters(components)[0]
     shares = like.new_tensor(list(levels) * 2, dtype=torch.promote_types(like.dtype, torch.float32))
-    side = torch.ones_like(shares)
-    side[len(levels) :] = -1.0
+    side = shares.new_tensor([1.0] * len(levels) + [-1.0] * len(levels))
     shares, side = (tensor.repeat_interleave(math.prod(components.batch_shape)) for tensor in (shares, side))
     flat = rebuilt(components, repeat)
     return _solved(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
@@ -202,9 +201,7 @@ def _narrowed(components: Distribution, weights: Tensor, state: tuple[Tensor, ..
     return (proposal, low, high, (proposal - point).abs(), flat, wanted, noise, side), done
 
 
-def _tail_and_derivatives(
-    components: Distribution, weights: Tensor, point: Tensor, side: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _tail_and_derivatives(components: Distribution, weights: Tensor, point: Tensor, side: Tensor) -> tuple[Tensor, ...]:
     """P(Y ≤ point), or P(Y > point) where the side is -1; the density times √(2π); and f'/f, which only normals tell."""
     if isinstance(components, Normal):
         z = (point - components.loc) / components.scale

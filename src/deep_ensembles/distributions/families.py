@@ -133,8 +133,7 @@ class LogitNormal(Exact):
         return normal_cdf(z), normal_cdf(-z)
 
     def closed_quantile(self, level: Tensor, upper: bool) -> Tensor:
-        z = torch.special.ndtri(level)
-        return self._bounded(self.loc + self.scale * (-z if upper else z))
+        return self._bounded(self.loc + self.scale * (-1 if upper else 1) * torch.special.ndtri(level))
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():

@@ -178,8 +178,7 @@ def brier_weights(times: Vector, events: NDArray[np.bool_], at: Sequence[float])
 def survival(distribution: Distribution, time: Tensor) -> Vector:
     """P(Y > time) of every case."""
     mixture = mixture_of(distribution)
-    time = time.to(mixture.device)
-    above = mixture.tails(time)[1]
+    above = mixture.tails(time.to(mixture.device))[1]
     refuse(above.isnan(), "distribution", "without NaN", above)
     return above.detach().cpu().double().numpy()
 

@@ -51,7 +51,6 @@ def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tu
     require(len(levels) > 0, "levels", "at least one number", levels)
     for level in levels:
         check_number("levels", level, low=0, high=1, above=True, below=True)
-    shares = torch.tensor(levels, dtype=torch.float64).reshape(
-        -1, *[1] * len(distribution.batch_shape + distribution.event_shape)
-    )
+    shape = distribution.batch_shape + distribution.event_shape
+    shares = torch.tensor(levels, dtype=torch.float64).reshape(-1, *[1] * len(shape))
     return shares, mixture_of(distribution).icdf(shares)
