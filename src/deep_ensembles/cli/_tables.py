@@ -1,4 +1,4 @@
-"""Commands for tables: fit, predict, evaluate, compare."""
+"""Commands for tables: fit, predict, evaluate, explain, compare."""
 
 from __future__ import annotations
 
@@ -172,7 +172,8 @@ def evaluate(
 
         if report is not None:
             open_table(data).check_output(report)
-        result = evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
+        wanted: dict[str, Any] = {"coverage": coverage, "errors": errors, "explained": report is not None}
+        result = evaluate_table(_table_model(model), data, verbose=1, **wanted)
         if report is not None:
             result.save(report)
         if as_json:
@@ -184,6 +185,31 @@ def evaluate(
         show(result.evaluation.summary)
         if report is not None:
             show(f"wrote  {report}")
+
+
+def explain(
+    model: Model,
+    data: Data,
+    row: Annotated[int | None, Option(min=1, help="Why this row is unsure, counted from 1 as in the file.")] = None,
+    errors: Errors = "refuse",
+    as_json: Json = False,
+) -> None:
+    """Say which columns drive predictions and their spread; with --row, which columns make that row unsure.
+
+    Columns are shuffled one by one, so rows should be ones that the model has not seen. For one row contributions to noise
+    and to ignorance add up to its uncertainty (Shapley values, with the error of sampling).
+
+    Examples:
+
+      deep-ensembles explain houses-model sold.csv
+
+      deep-ensembles explain houses-model sold.csv --row 12
+    """
+    with user_errors():
+        from deep_ensembles.tabular import explain_table
+
+        found = explain_table(_table_model(model), data, row=row, errors=errors)
+        show(json.dumps(found.as_dict(), allow_nan=False, indent=1) if as_json else found.listing())
 
 
 def compare(
@@ -273,5 +299,5 @@ def _numbers(text: str | None) -> tuple[float, ...]:
 
 def add_to(app: Typer) -> None:
     """Give the application these commands."""
-    for command in (fit, predict, evaluate, compare):
+    for command in (fit, predict, evaluate, explain, compare):
         app.command()(command)

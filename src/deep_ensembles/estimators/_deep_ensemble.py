@@ -26,7 +26,7 @@ from deep_ensembles.members import Factory
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
 from deep_ensembles.recipes import Auto, Task, is_auto
-from deep_ensembles.report import Report, beside_targets, evaluate, unseen_values
+from deep_ensembles.report import Influences, Reasons, Report, beside_targets, evaluate, explain, unseen_values
 from deep_ensembles.scoring import ScoringRule
 from deep_ensembles.selection import fit_recipe
 from deep_ensembles.settings import describe, restore
@@ -153,7 +153,7 @@ class DeepEnsemble(BaseEstimator):
             require(0 <= target < n_targets, "target", f"from 0 to {n_targets - 1}", target)
             about["Target"] = f"number {target} of {n_targets}, counted from 0"
         check_consistent_length(checked, targets)
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)])
+        names = self._column_names()
         low_high = getattr(self, "feature_range_", None)
         single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
         point = getattr(self.ensemble_.head, "point", None)
@@ -169,6 +169,22 @@ class DeepEnsemble(BaseEstimator):
             about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
+
+    def explain(self, X: Any, y: Any = None, *, row: int | None = None) -> Influences | Reasons:
+        """Which columns drive predictions and their spread; or why one row is unsure, beside the others.
+
+        Arguments:
+            X: rows, best those that training did not see.
+            y: their targets; without them only the spread is explained.
+            row: the number of the row to explain, from 0.
+        """
+        checked, targets = self._validated(X), None if y is None else self._target(y)
+        require(targets is None or targets.ndim == 1, "y", "one target per row", "several")
+        columns = [[place] for place in range(checked.shape[1])]
+        return explain(self.ensemble_, checked, columns, self._column_names(), targets, row)
+
+    def _column_names(self) -> list[str]:
+        return list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads.

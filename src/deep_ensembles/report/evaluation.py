@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 from deep_ensembles._files import json_ready
 from deep_ensembles._terminal import Listing
+from deep_ensembles.report.explain import Influences
 from deep_ensembles.report.words import Difference, number, percent
 
 # Columns of numbers; None where a row has none.
@@ -157,6 +158,7 @@ class Evaluation:
         verdicts: by curve, a sentence computed from its numbers.
         summary: one or two sentences for a reader of nothing else.
         notes: by place on the page, what is special to this kind of prediction.
+        influences: which columns drive predictions; None where that was not looked at.
     """
 
     task: Literal["numbers", "classes", "times"]
@@ -174,6 +176,7 @@ class Evaluation:
     verdicts: Mapping[str, str]
     summary: str
     notes: Mapping[str, str]
+    influences: Influences | None = None
 
     def score(self, name: str) -> Score:
         """The score of that name."""

@@ -1,8 +1,8 @@
 """Which columns drive predictions and how unsure they are; and of one row, which columns make it unsure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +19,27 @@ _AT_ONCE = 20_000  # rows predicted in one go
 Predict = Callable[[np.ndarray], Prediction]
 
 
-class Influence(NamedTuple):
+def explain(
+    predict: Predict,
+    inputs: np.ndarray,
+    columns: Sequence[Sequence[int]],
+    names: Sequence[str],
+    targets: np.ndarray | None = None,
+    row: int | None = None,
+) -> "Influences | Reasons":
+    """Which columns drive predictions; or, of one of the rows beside the others, which make it unsure (see below).
+
+    Arguments:
+        row: its number, from 0.
+    """
+    if row is None:
+        return influences(predict, inputs, columns, names, targets)
+    require(0 <= row < len(inputs), "row", f"from 0 to {len(inputs) - 1}", row)
+    return reasons(predict, inputs[row], inputs, columns, names)
+
+
+@dataclass(frozen=True)
+class Influence:
     """What happens if a column is shuffled: means over rows, with their standard errors.
 
     Arguments:
@@ -39,6 +59,7 @@ class Influences:
     """All columns, the most important first.
 
     Arguments:
+        columns: one by one.
         is_class: whether classes are predicted, not numbers.
         n_rows: rows that columns were shuffled in.
         error: of the predictions as they are; None without targets.
@@ -69,7 +90,7 @@ class Influences:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self) | {"columns": [each._asdict() for each in self.columns]}
+        return asdict(self)
 
 
 def _with_error(value: float | None, error: float | None) -> list[str]:
@@ -84,6 +105,7 @@ def influences(
     targets: np.ndarray | None = None,
     *,
     repeats: int = 5,
+    most_predictions: int = _MOST_PREDICTIONS,
     random_state: int = 0,
 ) -> Influences:
     """Permutation importance for the error and for the spread.
@@ -101,10 +123,11 @@ def influences(
         names: of the columns.
         targets: what happened; None if that is not known.
         repeats: how often a column is shuffled.
+        most_predictions: about how many rows are predicted in all; where columns are many, fewer rows are taken.
         random_state: the seed of that.
     """
     check_integer("repeats", repeats, low=1)
-    most = max(100, min(_MOST_ROWS, _MOST_PREDICTIONS // (repeats * max(1, len(columns)))))
+    most = max(100, min(_MOST_ROWS, most_predictions // (repeats * max(1, len(columns)))))
     rows = np.unique(np.linspace(0, len(inputs) - 1, min(len(inputs), most)).astype(np.int64))
     require(len(rows) > 1, "inputs", "at least 2 rows", len(inputs))
     inputs, generator = inputs[rows], np.random.default_rng(random_state)
@@ -122,7 +145,7 @@ def influences(
         root = len(rows) ** 0.5
         influence = Influence(name, None, None, float(spreads.mean()), float(spreads.std(ddof=1) / root))
         if error is not None:
-            influence = influence._replace(error=float(errors.mean()), error_error=float(errors.std(ddof=1) / root))
+            influence = replace(influence, error=float(errors.mean()), error_error=float(errors.std(ddof=1) / root))
         found.append(influence)
     found.sort(key=lambda each: -(each.spread if each.error is None else each.error))
     return Influences(
@@ -146,7 +169,8 @@ def _measured(predict: Predict, inputs: np.ndarray, targets: Any) -> tuple[bool,
     return is_class, errors, torch.cat([spread for _, spread in parts]).double().numpy()
 
 
-class Contribution(NamedTuple):
+@dataclass(frozen=True)
+class Contribution:
     """What a column adds to the noise that a prediction states, and to the disagreement of its members; may be negative."""
 
     column: str
@@ -175,7 +199,8 @@ class Reasons:
     def listing(self, most: int = 20) -> Listing:
         """The first columns, to print."""
         rows = [["usual rows", *(number(value, 3) for value in self.usual)]]
-        rows += [[each.column, *_with_error(*each[1:3]), *_with_error(*each[3:5])] for each in self.contributions[:most]]
+        rows += [[each.column, *_with_error(each.aleatoric, each.aleatoric_error),
+                  *_with_error(each.epistemic, each.epistemic_error)] for each in self.contributions[:most]]  # fmt: skip
         left = self.contributions[most:]
         if left:
             sums = sum(each.aleatoric for each in left), sum(each.epistemic for each in left)
@@ -187,7 +212,7 @@ class Reasons:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return asdict(self) | {"contributions": [each._asdict() for each in self.contributions]}
+        return asdict(self)
 
 
 def reasons(
@@ -239,9 +264,9 @@ def reasons(
     mean, error = np.mean(pairs, axis=0), np.std(pairs, axis=0, ddof=1) / len(pairs) ** 0.5
     usual, whole = np.mean(ends, axis=0)
     ranked = np.argsort(-np.abs(mean).sum(1), kind="stable")
-    found = (Contribution(names[i], mean[i, 0], error[i, 0], mean[i, 1], error[i, 1]) for i in ranked)
-    plain = (Contribution(each.column, *map(float, each[1:])) for each in found)
-    return Reasons(tuple(plain), (float(usual[0]), float(usual[1])), (float(whole[0]), float(whole[1])), unit)
+    numbers = np.stack([mean, error], -1).reshape(d, 4).tolist()  # noise, its error, ignorance, its error
+    found = tuple(Contribution(names[i], *numbers[i]) for i in ranked)
+    return Reasons(found, (float(usual[0]), float(usual[1])), (float(whole[0]), float(whole[1])), unit)
 
 
 def _parts(predict: Predict, inputs: np.ndarray) -> tuple[np.ndarray, str]:

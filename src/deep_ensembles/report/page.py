@@ -106,6 +106,7 @@ def render(evaluation: Evaluation, title: str) -> str:
         classes=_class_listings(evaluation) if evaluation.task == "classes" else [],
         examples=_example_listings(evaluation),
         unseen=_unseen_listing(evaluation.unseen or ()),
+        drivers=None if evaluation.influences is None else evaluation.influences.listing(),
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.tabular.compare import Comparison, compare_table
     from deep_ensembles.tabular.evaluate import evaluate_table, scores_listing
+    from deep_ensembles.tabular.explain import explain_table
     from deep_ensembles.tabular.fit import FittedTable, fit_table
     from deep_ensembles.tabular.model import TableModel
     from deep_ensembles.tabular.predict import Predicted, PredictionOptions, predict_table
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
 _NAMES = {
     "compare": ("Comparison", "compare_table"),
     "evaluate": ("evaluate_table", "scores_listing"),
+    "explain": ("explain_table",),
     "fit": ("FittedTable", "fit_table"),
     "model": ("TableModel",),
     "predict": ("Predicted", "PredictionOptions", "predict_table"),
@@ -28,7 +30,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Comparison", "FittedTable", "Predicted", "PredictionOptions", "TableModel", "TableSettings", "compare_table",
-    "evaluate_table", "fit_table", "predict_table", "read_settings", "scores_listing",
+    "evaluate_table", "explain_table", "fit_table", "predict_table", "read_settings", "scores_listing",
 ]  # fmt: skip
 
 

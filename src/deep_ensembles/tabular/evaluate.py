@@ -1,7 +1,7 @@
 """A model and a table that has the target → scores of its predictions, and the report."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._terminal import Listing, progress
 from deep_ensembles.columns import TableError
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
-from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate
+from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate, influences
+from deep_ensembles.tabular.explain import inputs_of_columns
 from deep_ensembles.tabular.files import TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import TableModel
@@ -19,10 +20,17 @@ from deep_ensembles.tabular.predict import BATCH_ROWS
 
 SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3
+_EXPLAINED_ROWS, _MOST_PREDICTIONS = 1000, 60_000  # of each batch, and in all, to find out what columns are worth
 
 
 def evaluate_table(
-    model: TableModel, data: Any, *, coverage: float = 0.9, errors: str = "refuse", verbose: int = 0
+    model: TableModel,
+    data: Any,
+    *,
+    coverage: float = 0.9,
+    errors: str = "refuse",
+    explained: bool = False,
+    verbose: int = 0,
 ) -> Report:
     """How good predictions for the rows of a table are, given what happened.
 
@@ -31,6 +39,7 @@ def evaluate_table(
         data: a file, several, or a folder of parts, with the column that is predicted; rows without it are left out.
         coverage: the share of rows that intervals should hold.
         errors: `refuse` values that cannot be read, or take them as `missing`.
+        explained: whether to find out which columns drive predictions, too.
     """
     files = open_table(data)
     model.schema.check(files.names)
@@ -41,6 +50,11 @@ def evaluate_table(
         shown: dict[str, Any] = {"columns": rows.columns, "unseen": rows.unseen, "about": rows.about}
         common: dict[str, Any] = {"constant": model.constant, "labels": model.labels, "coverage": coverage}
         evaluation = evaluate(rows.batches(files, update), **common, **shown)
+    if explained and evaluation.n_rows > 1:
+        inputs, targets = (np.concatenate(parts) for parts in zip(*rows.some, strict=True))
+        columns, names = inputs_of_columns(model.schema), model.schema.names
+        found = influences(model.ensemble, inputs, columns, names, targets, repeats=2, most_predictions=_MOST_PREDICTIONS)
+        evaluation = replace(evaluation, influences=found)
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 
@@ -53,6 +67,7 @@ class _Rows:
     about: dict[str, Any]
     columns: dict[str, Any] = field(default_factory=dict)
     unseen: list[Unseen] = field(default_factory=list)
+    some: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
@@ -81,6 +96,8 @@ class _Rows:
                     examples[place] |= _distinct(cells.column(schema.columns[place].name), unseen[:, place])
             kept.append(pa.Table.from_batches([cells.select(schema.names[:SHOWN_COLUMNS])]))
             codes = y[known].astype(np.int64) if target.classes else y[known]
+            few = slice(None, None, 1 + len(inputs) // _EXPLAINED_ROWS)
+            self.some.append((inputs[few], codes[few]))
             single = member(inputs) if self.model.ensemble.n_members > 1 else None
             point = getattr(self.model.ensemble.head, "point", None)
             yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single, point)
