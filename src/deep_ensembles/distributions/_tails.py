@@ -84,12 +84,9 @@ class _Special(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, up: Tensor) -> tuple[Tensor | None, ...]:
         *shapes, last = ctx.saved_tensors
-        gradients: list[Tensor | None] = [None, None]
-        for place in range(len(shapes)):
-            needed = ctx.needs_input_grad[2 + place]
-            gradients.append(up * _difference(ctx.function, place, *shapes, last) if needed else None)
-        gradients.append(up * ctx.slope(*shapes, last) if ctx.needs_input_grad[-1] else None)
-        return tuple(gradients)
+        by_shapes = [up * _difference(ctx.function, place, *shapes, last) if needed else None
+                     for place, needed in enumerate(ctx.needs_input_grad[2:-1])]  # fmt: skip
+        return None, None, *by_shapes, up * ctx.slope(*shapes, last) if ctx.needs_input_grad[-1] else None
 
 
 def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
@@ -251,6 +248,7 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Cauchy: _cauchy,
     td.Gumbel: _gumbel,
     td.StudentT: lambda d, value: student_t_tails(d.df, (value - d.loc) / d.scale),
+    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
     td.HalfNormal: lambda d, value: (torch.erf(value / d.scale * math.sqrt(0.5)), 2 * normal_cdf(-value / d.scale)),
     td.HalfCauchy: lambda d, value: (torch.atan2(value, d.scale) * (2 / math.pi),
                                      torch.atan2(d.scale, value) * (2 / math.pi)),
@@ -281,10 +279,10 @@ def closed_quantile(distribution: td.Distribution, level: Tensor, upper: bool) -
     return None if formula is None else formula(level, upper)
 
 
-def _inverse(function: str, level: Tensor, shape: Tensor) -> Tensor:
+def _inverse(function: str, level: Tensor, *shapes: Tensor) -> Tensor:
     from scipy import special
 
-    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(shape, level))
+    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(*shapes, level))
 
 
 def _gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
@@ -306,8 +304,11 @@ _QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
     td.Normal: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * torch.special.ndtri(level),
     td.Laplace: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * (2 * level).log(),
     td.StudentT: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * _inverse("stdtrit", level, d.df),
+    td.LogNormal: lambda d, level, upper: torch.exp(d.loc + d.scale * (-1 if upper else 1) * torch.special.ndtri(level)),
     td.Exponential: lambda d, level, upper: (-level.log() if upper else -torch.log1p(-level)) / d.rate,
     td.Uniform: lambda d, level, upper: torch.lerp(*((d.high, d.low) if upper else (d.low, d.high)), level),
     td.Gamma: _gamma_quantile,
+    td.Beta: lambda d, level, upper: _inverse(
+        "betainccinv" if upper else "betaincinv", level, d.concentration1, d.concentration0),
     td.TransformedDistribution: _transformed_quantile,
-}
+}  # fmt: skip

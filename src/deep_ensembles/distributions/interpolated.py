@@ -114,6 +114,10 @@ class Interpolated(Exact):
     def variance(self) -> Tensor:
         return self._moments(self.mean)[1]
 
+    def entropy(self) -> Tensor:
+        logs, outside = self.densities.log(), torch.stack([self.levels[..., 0], 1 - self.levels[..., -1]], dim=-1)
+        return (outside * (1 - logs[..., [0, -1]])).sum(-1) - (self.levels.diff(dim=-1) * logs).sum(-1)
+
     def _moments(self, centre: Tensor) -> tuple[Tensor, Tensor]:
         """First and second moment about a centre."""
         values = self.values - centre.unsqueeze(-1)

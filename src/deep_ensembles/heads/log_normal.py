@@ -36,5 +36,4 @@ class LogNormal(Numbers):
 
     def __call__(self, raw: Tensor) -> Distribution:
         loc, spread = split_raw(self, raw)
-        scale = positive(spread, self.min_variance, _MOST_VARIANCE).sqrt()
-        return for_targets(Family, limited(loc, _LIMIT), scale)
+        return for_targets(Family, limited(loc, _LIMIT), positive(spread, self.min_variance, _MOST_VARIANCE).sqrt())

@@ -57,5 +57,4 @@ class Quantiles(Numbers):
         centre, gaps = limited(middle).unsqueeze(-1), positive(torch.stack(rest, dim=-1), self.min_gap)
         lower = (centre - gaps[..., :below].cumsum(-1)).flip(-1)
         values = torch.cat([lower, centre, centre + gaps[..., below:].cumsum(-1)], dim=-1)  # [..., target, level]
-        levels = torch.tensor(self.levels, dtype=raw.dtype, device=raw.device)
-        return for_targets(partial(Interpolated, levels=levels), values, own_dims=1)
+        return for_targets(partial(Interpolated, levels=raw.new_tensor(self.levels)), values, own_dims=1)

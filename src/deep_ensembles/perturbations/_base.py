@@ -92,7 +92,5 @@ def _draws(distribution: Distribution, generator: Generators) -> Tensor:
         device = None if generator is None else generator.device
         with seeded(int(torch.randint(2**62, (), generator=generator, device=device)), device):
             return distribution.sample(torch.Size((_DRAWS,)))
-    if len(generator) == 1:
-        return _draws(distribution, generator[0])
     runs = (indexed(distribution, slice(r, r + 1)) for r in range(len(generator)))
     return torch.cat([_draws(run, of_run) for run, of_run in zip(runs, generator, strict=True)], dim=1)

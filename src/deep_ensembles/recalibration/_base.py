@@ -100,6 +100,5 @@ def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target
 
     middle = math.log(start)
     require(math.isfinite(loss(middle)), "distribution", "of positive density at every target", "a density of 0")
-    bounds = (middle - _REACH, middle + _REACH)
-    optimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-8})
+    optimum = minimize_scalar(loss, bounds=(middle - _REACH, middle + _REACH), method="bounded", options={"xatol": 1e-8})
     return math.exp(min((float(optimum.x), middle, 0.0), key=loss))

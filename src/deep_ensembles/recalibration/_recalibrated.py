@@ -229,7 +229,11 @@ def mapped_moments(mixture: Mixture, before: Levels, after: Levels) -> Tensor:
     """First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map of levels."""
     means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
     low, high = (means - _GRID_REACH * scales).amin(0), (means + _GRID_REACH * scales).amax(0)
-    needed = (high - low) / (_STEP * scales.amin(0)) * _roughness(before, after) ** 0.5 + 1  # points
+    # The error of a grid grows with the greatest change of slope, by the density that it meets.
+    changes = np.abs(np.diff(np.diff(after) / np.diff(before)))
+    density = np.exp(-(torch.special.ndtri(torch.tensor(before[1:-1], dtype=torch.float64)).numpy() ** 2) / 2)
+    roughness = float(max(1.0, 3 * np.max(changes * density, initial=0.0)))
+    needed = (high - low) / (_STEP * scales.amin(0)) * roughness**0.5 + 1  # points
     moments = means.new_empty(2, means.shape[1])
     for fewer, points in pairwise((0, *_GRID_POINTS)):
         for rows in ((needed > fewer) & (needed <= points)).nonzero()[:, 0].split(_GRID_ELEMENTS // points):
@@ -244,13 +248,6 @@ def _map_at_equal_steps(before: Levels, after: Levels) -> Tensor:
     """The map at so many equal steps that looking it up is as good as computing it, and quicker than finding the piece."""
     entries = (np.arange(_ENTRIES + 1) + 0.5) / _ENTRIES
     return torch.from_numpy(np.interp(entries, before, after).astype(np.float32))
-
-
-def _roughness(before: Sequence[float], after: Sequence[float]) -> float:
-    """The greatest change of slope, by the density that it meets; at least 1. The error of a grid grows with it."""
-    changes = np.abs(np.diff(np.diff(after) / np.diff(before)))
-    density = np.exp(-(torch.special.ndtri(torch.tensor(before[1:-1], dtype=torch.float64)).numpy() ** 2) / 2)
-    return float(max(1.0, 3 * np.max(changes * density, initial=0.0)))
 
 
 def _on_a_grid(n_points: int, weights: Tensor, means: Tensor, scales: Tensor, before: Levels, after: Levels) -> Tensor:

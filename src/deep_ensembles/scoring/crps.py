@@ -10,8 +10,8 @@ from torch import distributions as td
 
 # isort: off
 from deep_ensembles.distributions import (
-    Delta, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
-    ranked_probability_score, rebuilt, student_t_tails, tails,
+    Delta, NormalMixture, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
+    ranked_probability_score, student_t_tails, tails,
 )  # fmt: skip
 
 # isort: on
@@ -55,14 +55,20 @@ def _of_single(distribution: Any, target: Tensor) -> Tensor:
 def _of_members(components: Any, weights: Tensor, target: Tensor) -> Tensor:
     """Of a mixture of members `[member, *batch]` with weights `[member]`."""
     if isinstance(components, td.MixtureSameFamily) and isinstance(components.component_distribution, td.Normal):
-        shares = components.mixture_distribution.probs * weights.reshape(-1, *[1] * len(components.batch_shape))
-        weights = shares.movedim(-1, 0).flatten(0, 1)
-        components = rebuilt(components.component_distribution, lambda part: part.movedim(-1, 0).flatten(0, 1))
+        means, variances, shares = _parts(components)  # [part, member, *batch]
+        shares = shares * weights.reshape(-1, *[1] * (len(components.batch_shape) - 1))
+        return _of_normals(means.flatten(0, 1), variances.flatten(0, 1), shares.flatten(0, 1), target)
     if isinstance(components, (td.Normal, Delta)):
         return _of_normals(components.mean, components.variance, weights, target)
     if len(weights) == 1 and formula_of(components, "crps", _CLOSED) is not None:
         return _of_single(indexed(components, 0), target)
     return ranked_probability_score(components, weights, target.to(weights.dtype))
+
+
+def _parts(mixture: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Means, variances and weights of the normals that a distribution is a mixture of, `[part, *batch]`."""
+    normals, shares = mixture.component_distribution, mixture.mixture_distribution.probs
+    return normals.mean.movedim(-1, 0), normals.variance.movedim(-1, 0), shares.movedim(-1, 0)
 
 
 def _of_normals(means: Tensor, variances: Tensor, weights: Tensor, target: Tensor) -> Tensor:
@@ -140,6 +146,7 @@ def _of_poisson(d: Any, target: Tensor) -> Tensor:
 _CLOSED: dict[type, Callable[[Any, Tensor], Tensor]] = {
     Delta: lambda d, target: (target - d.loc).abs(),
     td.Normal: _of_normal,
+    NormalMixture: lambda d, target: _of_normals(*_parts(d), target),
     td.Laplace: _of_laplace,
     td.StudentT: _of_student_t,
     td.LogNormal: _of_log_normal,
