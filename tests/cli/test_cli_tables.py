@@ -264,9 +264,10 @@ def test_compare_prints_tables_and_json(folder: Path, tmp_path: Path) -> None:
     config = tmp_path / "quick.toml"
     config.write_text('[settings]\ntarget = "price"\nmax_epochs = 1\nhidden_sizes = [8]\nmembers = 2\neffort = "fast"\n')
     command = ["compare", folder / "houses.csv", "--config", config, *DROP, "--folds", "2"]
+    command += ["--only", "single network,MSE ensemble,random forest"]
     said = done(*command).stdout
-    for method in ("deep ensemble", "single network", "MC-dropout", "MSE ensemble"):
-        assert len(re.findall(rf"^ *{method} +-?[\d.]+", said, re.MULTILINE)) == 4
+    for method in ("deep ensemble", "single network", "MSE ensemble", "random forest"):
+        assert len(re.findall(rf"^ *{method} +-?[\d.]+", said, re.MULTILINE)) == 5
     data = json.loads(done(*command, "--json").stdout)
     assert data["task"] == "regression"
     assert {len(folds) for scores in data["scores"].values() for folds in scores.values()} == {2}

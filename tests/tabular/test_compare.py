@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from _made_tables import NO_INPUTS, classes_settings, houses, numbers_settings, quiet, with_column, write
 from scipy import stats
 from sklearn.metrics import root_mean_squared_error
 
+from deep_ensembles import Normal
 from deep_ensembles.columns import infer_schema
+from deep_ensembles.recipes import Task
 from deep_ensembles.tabular import Comparison, TableSettings, compare_table
 from deep_ensembles.tabular import compare as _compare
 from deep_ensembles.tabular.compare import OURS
 from deep_ensembles.tabular.data import read_data
+from deep_ensembles.tabular.rivals import rivals
+
+NETWORKS = ("single network", "MC-dropout")
 
 
-def compared(settings: TableSettings, tmp_path: Path, n: int = 100, folds: int = 3) -> tuple[Comparison, list[Any]]:
+def compared(
+    settings: TableSettings, tmp_path: Path, n: int = 100, folds: int = 3, only: Sequence[str] | None = NETWORKS
+) -> tuple[Comparison, list[Any]]:
     said: list[Any] = []
-    return compare_table(write(houses(n), tmp_path / "houses.parquet"), settings, folds, log=said.append), said
+    return compare_table(write(houses(n), tmp_path / "houses.parquet"), settings, folds, only=only, log=said.append), said
 
 
 def test_methods_for_numbers_are_compared_in_pairs(tmp_path: Path) -> None:
-    found, _ = compared(numbers_settings(members=2, max_epochs=2), tmp_path)
+    found, _ = compared(numbers_settings(members=2, max_epochs=2), tmp_path, only=(*NETWORKS, "MSE ensemble"))
     methods = {"deep ensemble", "single network", "MC-dropout", "MSE ensemble"}
     assert all(set(scores) == methods for scores in found.scores.values())
     assert all(len(folds) == 3 for scores in found.scores.values() for folds in scores.values())
@@ -43,8 +52,9 @@ def test_methods_for_numbers_are_compared_in_pairs(tmp_path: Path) -> None:
             assert told["p_value"] == pytest.approx(2 * stats.t.sf(abs(gap.mean() / error), 2))
             assert told["lower_on"] == (gap < 0).sum()
     tables = found.listings()
-    assert [table.title for table in tables] == list(found.scores)
-    assert [row[0] for row in tables[0].rows] == list(found.scores[tables[0].title])
+    assert [table.title for table in tables] == ["All methods", *found.scores]
+    assert [row[0] for row in tables[1].rows] == list(found.scores[tables[1].title])
+    assert {row[0] for row in tables[0].rows} == methods == set(found.seconds)
 
 
 def test_the_scores_of_the_deep_ensemble_can_be_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +86,38 @@ def test_classes_are_compared_without_an_mse_ensemble(tmp_path: Path) -> None:
     errors = found.scores["Error (share of wrong labels, lower is better)"]
     assert all(0 <= each <= 1 for folds in errors.values() for each in folds)
     json.dumps(found.as_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("is_class", [False, True])
+def test_models_that_people_know_are_compared(is_class: bool, tmp_path: Path) -> None:
+    settings = (classes_settings if is_class else numbers_settings)(members=2, max_epochs=2)
+    known = [name for name in rivals(is_class) if name not in ("CatBoost", "NGBoost")]
+    found, _ = compared(settings, tmp_path, folds=2, only=known)
+    for scores in found.scores.values():
+        assert list(scores) == [OURS, *known]
+        assert all(np.isfinite(values).all() for values in scores.values())
+    board = found.leaderboard()
+    first = found.scores["NLL (nats, lower is better)"]
+    assert board.rows[0][0] == min(first, key=lambda name: float(np.mean(first[name])))
+    assert all(row.count("") == 0 for row in board.rows)
+    assert sum("*" in cell for row in board.rows for cell in row) == len(found.scores)
+
+
+def test_rivals_are_right_where_the_truth_is_simple() -> None:
+    generator = np.random.default_rng(0)
+    X = generator.normal(size=(400, 2))
+    task = Task(X, 3 * X[:, 0] + 0.5 * generator.normal(size=400), 0, 1, Normal())
+    linear = rivals(False)["linear model"](task, 0)(X)
+    assert float(linear.stddev[0]) == pytest.approx(0.5, rel=0.1)
+    np.testing.assert_allclose(linear.mean.numpy(), 3 * X[:, 0], atol=0.3)
+    quantiles = rivals(False)["quantile boosting"](task, 0)(X)
+    inside = (quantiles.cdf(torch.from_numpy(task.targets)) - 0.5).abs() < 0.45
+    assert 0.8 < float(inside.double().mean()) < 1.0
+
+
+def test_a_method_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no method is called 'xgboost'; there are deep ensemble, single network"):
+        compared(numbers_settings(), tmp_path, only=["xgboost"])
 
 
 def test_equal_scores_are_json_all_the_same() -> None:
@@ -112,11 +154,11 @@ def test_groups_and_weights_are_no_inputs_of_a_comparison(changes: dict[str, str
 def test_few_groups_can_be_compared(tmp_path: Path) -> None:
     table = with_column(houses(100), "owner", np.arange(100) % 4)
     settings = numbers_settings(members=5, max_epochs=1, drop=("number", "year", "speed"), group="owner")
-    found = compare_table(write(table, tmp_path / "t.parquet"), settings, 2, log=quiet)
+    found = compare_table(write(table, tmp_path / "t.parquet"), settings, 2, only=[], log=quiet)
     assert len(found.scores["RMSE (lower is better)"][OURS]) == 2
     two = write(with_column(table, "owner", np.arange(100) % 2), tmp_path / "two.parquet")
     with pytest.raises(ValueError, match="`owner` has only one group left to train on"):
-        compare_table(two, settings, 2, log=quiet)
+        compare_table(two, settings, 2, only=[], log=quiet)
 
 
 def test_weights_count_for_every_method(tmp_path: Path) -> None:

@@ -228,12 +228,17 @@ def compare(
     effort: Effort = None,
     time_limit: TimeLimit = None,
     seed: Seed = None,
+    only: Annotated[
+        str | None, Option(help="Methods to compare with, with commas between, as in random forest,CatBoost.")
+    ] = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a deep ensemble with one network, MC-dropout and an MSE ensemble on your table, by cross-validation.
+    """Compare a deep ensemble with models that people know, on your table, by cross-validation.
 
-    The deep ensemble is what `fit` makes of each fold, which takes as long; --effort fast is quicker.
+    Those are one network, MC-dropout, an MSE ensemble, scikit-learn's linear model, random forest and gradient boosting, and
+    CatBoost and NGBoost where they are installed. The deep ensemble is what `fit` makes of each fold, which takes as long;
+    --effort fast is quicker.
 
     Differences are paired by fold; p is of a test that allows for folds that share training rows.
 
@@ -244,7 +249,7 @@ def compare(
 
         # Where JSON is wanted nothing else may be printed.
         log = (lambda content: None) if as_json else show
-        comparison = compare_table(data, _settings(context), folds, log=log, verbose=1)
+        comparison = compare_table(data, _settings(context), folds, only=comma_list(only), log=log, verbose=1)
         if as_json:
             show(json.dumps(comparison.as_dict(), allow_nan=False, indent=1))
             return

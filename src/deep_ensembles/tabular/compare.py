@@ -1,7 +1,8 @@
 """Methods compared on a table by cross-validation."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.selection import Fitted
 from deep_ensembles.tabular.data import Log, TableData, read_data
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
+from deep_ensembles.tabular.rivals import Rival, rivals
 from deep_ensembles.tabular.settings import TRAINING, TableSettings
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
@@ -41,15 +43,32 @@ class Comparison:
         task: `regression` or `classification`.
         scores: score → method → a number per fold.
         test_share: test rows per training row.
+        seconds: method → seconds to train on a fold and to predict its test rows; what methods share counts for the first.
     """
 
     task: str
     scores: Mapping[str, Mapping[str, Sequence[float]]]
     test_share: float
+    seconds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def listings(self) -> list[Listing]:
-        """One listing per score: mean over folds, and the paired difference to the deep ensemble."""
-        return [self._listing(score, methods) for score, methods in self.scores.items()]
+        """All methods and scores, then by score the paired differences to the deep ensemble."""
+        return [self.leaderboard(), *(self._listing(score, methods) for score, methods in self.scores.items())]
+
+    def leaderboard(self) -> Listing:
+        """Means over folds, the best first by the first score; of each score the best has a star."""
+        names = list(self.scores)
+        means = {score: {method: float(np.mean(values)) for method, values in self.scores[score].items()} for score in names}
+        ranked = sorted(means[names[0]], key=means[names[0]].__getitem__)
+        best = {score: min(means[score], key=means[score].__getitem__) for score in names}
+        rows = []
+        for method in ranked:
+            cells = [f"{means[score][method]:.4f}{'*' if best[score] == method else ''}" for score in names]
+            rows.append([method, *cells, *(f"{value:.2g}" for value in self.seconds.get(method, ()))])
+        heads = [name.partition(" (")[0].replace("Distance of a 90 % interval's coverage from 90 %", "|coverage − 90 %|")
+                 for name in names]  # fmt: skip
+        times = ["seconds to fit", "to predict"] if self.seconds else []
+        return Listing("All methods", ["", *heads, *times], rows, "means over folds, lower is better; *: the best")
 
     def _listing(self, score: str, methods: Mapping[str, Sequence[float]]) -> Listing:
         rows, differences = [], self._differences(methods)
@@ -69,18 +88,31 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the numbers of each fold and paired differences to the deep ensemble."""
         differences = {score: self._differences(methods) for score, methods in self.scores.items()}
-        content: dict[str, Any] = json_ready({"task": self.task, "scores": self.scores, "differences": differences})
+        told = {"task": self.task, "scores": self.scores, "differences": differences, "seconds": self.seconds}
+        content: dict[str, Any] = json_ready(told)
         return content
 
 
-def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: Log = print, verbose: int = 0) -> Comparison:
-    """Compare a deep ensemble with one network, MC-dropout and, for numbers, an ensemble trained on squared error.
+def compare_table(
+    data: Any,
+    settings: TableSettings,
+    n_folds: int = 5,
+    *,
+    only: Sequence[str] | None = None,
+    log: Log = print,
+    verbose: int = 0,
+) -> Comparison:
+    """Compare a deep ensemble with other networks and with models that people know.
+
+    Those are one network, MC-dropout, for numbers an ensemble trained on squared error, scikit-learn's linear models, random
+    forest and gradient boosting, and CatBoost and NGBoost where they are installed.
 
     Arguments:
         data: a file, several, or a folder of parts.
         settings: as for `fit_table`; the deep ensemble is trained and recalibrated as there, and no rows are held out
             beyond the folds. With a head, a deep ensemble with the default one is compared too.
         n_folds: of the cross-validation; whole groups, or later rows, if a column says so.
+        only: names of methods to compare the deep ensemble with; all by default.
         log: called with lines and listings: what the columns are, how rows are used.
         verbose: 1 for a progress bar on a terminal.
     """
@@ -90,7 +122,8 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: 
     schema = read.schema(settings)
     log(schema.listing())
     folds = _folds(read, n_folds, settings)
-    predictions = _Methods(schema.encode(read.table), read, folds, settings, verbose).predictions(log)
+    methods = _Methods(schema.encode(read.table), read, folds, settings, verbose, _chosen(only, read))
+    predictions = methods.predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
     measures = _CLASS_SCORES if read.target.classes else _COUNT_SCORES if read.head.kind == "counts" else _NUMBER_SCORES
     scores = {
@@ -98,7 +131,19 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, log: 
         for name, measure in measures.items()
     }
     test_share = float(np.mean([len(test) / len(train) for train, test in folds]))
-    return Comparison(read.target.task, scores, test_share)
+    return Comparison(read.target.task, scores, test_share, methods.seconds)
+
+
+def _chosen(only: Sequence[str] | None, read: TableData) -> list[str]:
+    """The methods to train besides the deep ensemble."""
+    is_class = bool(read.target.classes)
+    known = [SINGLE, DROPOUT, *([] if is_class else [MSE]), *rivals(is_class)]
+    if only is None:
+        return known
+    by_name = {name.lower(): name for name in (OURS, *known)}
+    if unknown := [name for name in only if name.lower() not in by_name]:
+        raise TableError(f"no method is called {unknown[0]!r}; there are {', '.join(by_name.values())}")
+    return [by_name[name.lower()] for name in only if name.lower() != OURS]
 
 
 _NUMBER_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
@@ -149,26 +194,40 @@ class _Methods:
     folds: list[Fold]
     settings: TableSettings
     verbose: int
+    chosen: Sequence[str] = (SINGLE, DROPOUT, MSE)
+    seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def predictions(self, log: Log) -> dict[str, list[Any]]:
         """Predictions by method; the deep ensemble first."""
         log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on every fold")
-        classes = bool(self.read.target.classes)
-        ours = self._fitted()
-        predictions: dict[str, list[Any]] = {OURS: self._tested([fitted.ensemble for fitted in ours])}
-        predictions[SINGLE] = self._tested(list(map(self._single, ours, self._tasks)))
-        dropout = self._dropout_of_classes() if classes else self._dropout_of_numbers(ours[0].chosen)
-        predictions[DROPOUT] = self._tested(dropout)
+        is_class = bool(self.read.target.classes)
+        ours: list[Fitted] = []
+
+        def deep_ensembles() -> list[Any]:
+            ours.extend(self._fitted())
+            return [fitted.ensemble for fitted in ours]
+
+        methods: dict[str, Callable[[], Sequence[Any]]] = {OURS: deep_ensembles}
+        methods[SINGLE] = lambda: list(map(self._single, ours, self._tasks))
+        methods[DROPOUT] = self._dropout_of_classes if is_class else lambda: self._dropout_of_numbers(ours[0].chosen)
         if self.settings.head is not None:
-            usual = _Methods(self.inputs, replace(self.read, head=Categorical() if classes else Normal()), self.folds,
-                             replace(self.settings, head=None, task=self.read.target.task), self.verbose)  # fmt: skip
-            predictions[DEFAULT] = self._tested([fitted.ensemble for fitted in usual._fitted()])
-        if classes:
+            usual = replace(self, read=replace(self.read, head=Categorical() if is_class else Normal()),
+                            settings=replace(self.settings, head=None, task=self.read.target.task))  # fmt: skip
+            methods[DEFAULT] = lambda: [fitted.ensemble for fitted in usual._fitted()]
+        methods[MSE] = self._mse_ensembles
+        for name, rival in rivals(is_class).items():
+            methods[name] = partial(self._rivals, rival)
+        if is_class:
             log("note: an MSE ensemble predicts numbers, and is left out for classes")
-        else:
-            mse = self._fitted("fast", head=Normal(), scoring_rule=squared_error, recalibration=None)
-            predictions[MSE] = self._tested([partial(_from_means, fitted.ensemble) for fitted in mse])
-        return predictions
+        wanted = {OURS, DEFAULT, *self.chosen}
+        return {name: self._tested(name, train) for name, train in methods.items() if name in wanted}
+
+    def _rivals(self, rival: Rival) -> list[Any]:
+        return [rival(task, self.settings.seed) for task in self._tasks]
+
+    def _mse_ensembles(self) -> list[Any]:
+        mse = self._fitted("fast", head=Normal(), scoring_rule=squared_error, recalibration=None)
+        return [partial(_from_means, fitted.ensemble) for fitted in mse]
 
     @cached_property
     def _tasks(self) -> list[Task]:
@@ -183,9 +242,15 @@ class _Methods:
             others["time_limit"] = self.settings.time_limit / len(self.folds)
         return [fit_by_recipe(task, self.settings, effort, **others) for task in self._tasks]
 
-    def _tested(self, models: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        """What the model of each fold predicts for its test rows."""
-        return [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
+    def _tested(self, name: str, train: Callable[[], Sequence[Callable[[Any], Any]]]) -> list[Any]:
+        """What a method's model of each fold predicts for its test rows."""
+        start = time.perf_counter()
+        models = train()
+        trained = time.perf_counter()
+        predictions = [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
+        n = len(self.folds)
+        self.seconds[name] = (trained - start) / n, (time.perf_counter() - trained) / n
+        return predictions
 
     def _single(self, fitted: Fitted, task: Task) -> Callable[[Any], Any]:
         """The first network, recalibrated if the ensemble is."""

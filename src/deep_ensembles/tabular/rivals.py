@@ -1,0 +1,158 @@
+"""Models that people know, as rivals in a comparison: scikit-learn's, and CatBoost and NGBoost where they are installed."""
+
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch.distributions import Categorical, Distribution, Normal
+
+from deep_ensembles.distributions import Interpolated
+from deep_ensembles.recipes import Task
+
+Predict = Callable[[np.ndarray], Distribution]
+Rival = Callable[[Task, int], Predict]
+
+_LEVELS = np.array([0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975])
+_LEAST_GAP = 1e-3  # between neighbouring quantiles, in standard deviations of the target
+_FOLDS, _TREES = 5, 200
+
+
+def rivals(is_class: bool) -> dict[str, Rival]:
+    """Those that can be trained here, by name.
+
+    Example:
+        >>> list(rivals(is_class=True))[:3]
+        ['logistic regression', 'random forest', 'gradient boosting']
+    """
+    known: dict[str, Rival]
+    if is_class:
+        names = ("logistic regression", "random forest", "gradient boosting")
+        known = {name: partial(_classifier, name) for name in names}
+        return known | ({"CatBoost": partial(_classifier, "CatBoost")} if find_spec("catboost") else {})
+    known = {
+        "linear model": _linear,
+        "random forest": _forest,
+        "gradient boosting": _boosting,
+        "quantile boosting": _quantiles,
+    }
+    known |= {"CatBoost": _catboost} if find_spec("catboost") else {}
+    return known | ({"NGBoost": _ngboost} if find_spec("ngboost") else {})
+
+
+def _classifier(name: str, task: Task, seed: int) -> Predict:
+    model = _class_model(name, seed)
+    model.fit(task.inputs, task.targets, **({} if task.sample_weight is None else _weights(name, task.sample_weight)))
+    classes = np.asarray(model.classes_, dtype=np.int64)
+
+    def predict(inputs: np.ndarray) -> Distribution:
+        shares = np.full((len(inputs), task.n_classes), 1e-6)  # of classes that no training row has, too
+        shares[:, classes] = np.maximum(model.predict_proba(inputs), 1e-6)
+        return Categorical(probs=torch.from_numpy(shares))
+
+    return predict
+
+
+def _class_model(name: str, seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if name == "logistic regression":
+        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    if name == "random forest":
+        return RandomForestClassifier(_TREES, random_state=seed)
+    if name == "gradient boosting":
+        return HistGradientBoostingClassifier(random_state=seed)
+    from catboost import CatBoostClassifier
+
+    return CatBoostClassifier(random_seed=seed, verbose=False, allow_writing_files=False)
+
+
+def _weights(name: str, weights: np.ndarray) -> dict[str, np.ndarray]:
+    return {"logisticregression__sample_weight" if name == "logistic regression" else "sample_weight": weights}
+
+
+def _with_residuals(model: Any, task: Task, **weights: Any) -> Predict:
+    """A normal around point predictions, as wide as residuals of rows that were held out."""
+    from sklearn.model_selection import cross_val_predict
+
+    folds = min(_FOLDS, len(task.inputs))
+    held_out = cross_val_predict(model, task.inputs, task.targets, cv=folds, params=weights or None)
+    return _normal(model.fit(task.inputs, task.targets, **weights).predict, task.targets - held_out)
+
+
+def _normal(predict: Callable[[np.ndarray], Any], residuals: np.ndarray) -> Predict:
+    deviation = float(np.sqrt(np.mean(np.square(residuals)))) or 1e-9
+    return lambda inputs: _of(predict(inputs), np.full(len(inputs), deviation))
+
+
+def _of(mean: Any, deviation: Any) -> Normal:
+    loc, scale = (torch.from_numpy(np.array(part, dtype=np.float64)) for part in (mean, deviation))
+    return Normal(loc, scale)
+
+
+def _linear(task: Task, seed: int) -> Predict:
+    from sklearn.linear_model import RidgeCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    weights = {} if task.sample_weight is None else {"ridgecv__sample_weight": task.sample_weight}
+    return _with_residuals(make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))), task, **weights)
+
+
+def _forest(task: Task, seed: int) -> Predict:
+    from sklearn.ensemble import RandomForestRegressor
+
+    forest = RandomForestRegressor(_TREES, random_state=seed, oob_score=True)
+    forest.fit(task.inputs, task.targets, sample_weight=task.sample_weight)
+    return _normal(forest.predict, task.targets - forest.oob_prediction_)
+
+
+def _boosting(task: Task, seed: int) -> Predict:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    weights = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
+    return _with_residuals(HistGradientBoostingRegressor(random_state=seed), task, **weights)
+
+
+def _quantiles(task: Task, seed: int) -> Predict:
+    """One model per level; straight lines between, exponential tails beyond."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    models = [HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=seed) for level in _LEVELS]
+    models = [model.fit(task.inputs, task.targets, sample_weight=task.sample_weight) for model in models]
+    gap = _LEAST_GAP * (float(np.std(task.targets)) or 1.0)
+
+    def predict(inputs: np.ndarray) -> Distribution:
+        values = np.sort(np.stack([model.predict(inputs) for model in models], axis=1), axis=1)
+        steps = np.maximum(np.diff(values, axis=1), gap)
+        values = np.concatenate([values[:, :1], values[:, :1] + steps.cumsum(axis=1)], axis=1)
+        return Interpolated(torch.from_numpy(values), torch.from_numpy(_LEVELS))
+
+    return predict
+
+
+def _catboost(task: Task, seed: int) -> Predict:
+    from catboost import CatBoostRegressor
+
+    model = CatBoostRegressor(
+        loss_function="RMSEWithUncertainty", random_seed=seed, verbose=False, allow_writing_files=False
+    )  # fmt: skip
+    model.fit(task.inputs, task.targets, sample_weight=task.sample_weight)
+
+    def predict(inputs: np.ndarray) -> Distribution:
+        mean, variance = model.predict(inputs, prediction_type="RMSEWithUncertainty").T
+        return _of(mean, np.sqrt(variance))
+
+    return predict
+
+
+def _ngboost(task: Task, seed: int) -> Predict:
+    from ngboost import NGBRegressor
+
+    model = NGBRegressor(random_state=seed, verbose=False).fit(task.inputs, task.targets, sample_weight=task.sample_weight)
+    return lambda inputs: _of(*(model.pred_dist(inputs).params[name] for name in ("loc", "scale")))
