@@ -109,11 +109,17 @@ def check_replaceable(target: Path) -> None:
         return
     names = _names(target)
     ours = target.is_dir() and all(name == CONFIG or _TENSOR_FILE.fullmatch(name) for name in names)
-    if ours and CONFIG in names:
-        with open(target / CONFIG, "rb") as file:
-            ours = f'"format": "{FORMAT}"'.encode() in file.read(100)
-    if not ours or (TENSORS in names and CONFIG not in names):
+    if not ours or (names and not holds_model(target) and (TENSORS in names or CONFIG in names)):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether a model was written to a folder."""
+    try:
+        with open(folder / CONFIG, "rb") as file:
+            return f'"format": "{FORMAT}"'.encode() in file.read(100)
+    except OSError:
+        return False
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -18,63 +18,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from _commands import DROP, QUICK, done, refused, run
 from _made_tables import houses, read, with_column, write
 from _processes import not_on_windows, printed, shown_by
-from click.testing import Result
 from sklearn.datasets import load_diabetes
-from typer.testing import CliRunner
 
 from deep_ensembles import DeepEnsembleRegressor, load
 from deep_ensembles._terminal import progress
-from deep_ensembles.cli import app
 
 COMMANDS = [
     *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
 ]
-QUICK = ["--members", "2", "--max-epochs", "2", "--effort", "fast"]
-DROP = ["--drop", "number,owner,year,speed"]
 ESCAPE = "\x1b"
 PROGRAM = [sys.executable, "-c", "from deep_ensembles.cli import app; app()"]
-
-
-def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
-
-
-def done(*arguments: Any) -> Result:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def refused(*arguments: Any) -> str:
-    """The one sentence on standard error."""
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line.removeprefix("error: ")
 
 
 def started(*arguments: Any, env: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen[str]:
     command = [*PROGRAM, *(str(each) for each in arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings
     return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, **streams)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Houses in files, and two models of them."""
-    place = tmp_path_factory.mktemp("houses")
-    write(houses(), place / "houses.csv")
-    write(houses(seed=1), place / "new.csv")
-    numbers = done("fit", place / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", place / "price-model")
-    (place / "price.txt").write_text(numbers.stdout, encoding="utf-8")
-    drop = ["--drop", "number,owner,year,price"]
-    done("fit", place / "houses.csv", "--target", "speed", *drop, *QUICK, "--out", place / "speed-model")
-    return place
 
 
 # Fit
@@ -145,7 +107,7 @@ def test_a_head_is_suggested_chosen_kept_and_compared(tmp_path: Path) -> None:
     command = ["fit", data, "--target", "price", *DROP, *QUICK, "--recalibration", "none", "--out", tmp_path / "m"]
     suggestion = "note: `price` may ask for --head negative_binomial: it has whole numbers ≥ 0"
     assert suggestion in done(*command).stdout
-    printed_lines = done(*command, "--head", "negative_binomial:min_size=0.1").stdout
+    printed_lines = done(*command, "--force", "--head", "negative_binomial:min_size=0.1").stdout
     assert suggestion not in printed_lines
     assert 'head = "negative_binomial:min_size=0.1"' in printed_lines
     done("predict", tmp_path / "m", data, "--out", tmp_path / "p.csv", "--quantiles", "0.5")
@@ -168,7 +130,7 @@ def test_a_table_of_odd_names_is_learnt_and_printed(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_there_is_replaced_and_nothing_else_is(folder: Path, tmp_path: Path) -> None:
-    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out"]
+    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--force", "--out"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     assert "not a model folder" in refused(*command, tmp_path / "mine")
@@ -458,7 +420,6 @@ def test_examples_of_help_are_understood() -> None:
 def test_help_of_every_command_does_without_torch() -> None:
     code = """
 import sys
-from typer.testing import CliRunner
 from deep_ensembles.cli import app
 for command in %r:
     assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0

@@ -310,6 +310,6 @@ def test_workers_stop_at_the_first_row_that_cannot_be_read(
 def test_a_table_is_not_overwritten_by_its_predictions(numbers: FittedTable, tmp_path: Path) -> None:
     path = write(houses(20), tmp_path / "new.csv")
     before = path.read_bytes()
-    with pytest.raises(TableError, match="is a file that is read"):
+    with pytest.raises(TableError, match="is read by the same command"):
         predict_table(numbers.model, path, tmp_path / "." / "new.csv")
     assert path.read_bytes() == before

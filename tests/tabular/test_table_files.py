@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deep_ensembles.columns import TableError
-from deep_ensembles.tabular.files import check_ending, open_table, writing
+from deep_ensembles.tabular.files import TABLES, check_output, open_table, writing
 
 ROWS = [{"a": "1", "b": "x"}, {"a": "2", "b": "ü"}]
 
@@ -334,7 +334,7 @@ def test_what_cannot_be_written(tmp_path):
         pass
     with pytest.raises(TableError, match="nothing was written to"), writing(tmp_path / "table.csv"):
         pass
-    check_ending(Path("Table.CSV.GZ"))
+    check_output(tmp_path / "Table.CSV.GZ", TABLES)
     assert list(tmp_path.iterdir()) == []
 
 

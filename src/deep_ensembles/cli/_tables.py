@@ -70,7 +70,8 @@ def fit(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     config: Config = None,
-    report: Annotated[Path | None, Option(help="Also write a page about the held-out rows.")] = None,
+    report: Annotated[Path | None, Option(help="Also write a page about the held-out rows, as in report.html.")] = None,
+    force: Annotated[bool, Option("--force", help="Replace a model that is there.")] = False,
 ) -> None:
     """Learn to predict a column of a table, and say how sure predictions are. Stopped, the same command goes on.
 
@@ -85,15 +86,18 @@ def fit(
       deep-ensembles fit claims.csv --target claims --head negative_binomial --out claims
     """
     with user_errors(f"stopped; the same command goes on where it was, from what it left beside {out}"):
-        from deep_ensembles._files import check_replaceable
         from deep_ensembles.report import Report
         from deep_ensembles.tabular import fit_table, scores_listing
+        from deep_ensembles.tabular.files import PAGES, check_output
         from deep_ensembles.training import Checkpoint
 
         settings = _settings(context)
-        check_replaceable(out)
-        state = Checkpoint(_state(out, data, settings), every_seconds=30)
-        fitted = fit_table(data, settings, log=show, checkpoint=state, verbose=1)
+        state, read = _state(out, data, settings), [*data, *([] if config is None else [config])]
+        # Who stopped a training that replaces a model has asked for that.
+        check_output(out, inputs=read, replace=force or any(state.parent.glob(f"{glob.escape(state.name)}*")))
+        if report is not None:
+            check_output(report, PAGES, inputs=[*read, out])
+        fitted = fit_table(data, settings, log=show, checkpoint=Checkpoint(state, every_seconds=30), verbose=1)
         fitted.model.save(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint*"):
             old.unlink()
@@ -168,10 +172,10 @@ def evaluate(
     """
     with user_errors():
         from deep_ensembles.tabular import evaluate_table, scores_listing
-        from deep_ensembles.tabular.files import open_table
+        from deep_ensembles.tabular.files import PAGES, check_output
 
         if report is not None:
-            open_table(data).check_output(report)
+            check_output(report, PAGES, inputs=data)
         result = evaluate_table(_table_model(model), data, coverage=coverage, errors=errors, verbose=1)
         if report is not None:
             result.save(report)
@@ -242,7 +246,7 @@ def _state(out: Path, data: list[Path], settings: TableSettings) -> Path:
     """Where the state of a training is kept: beside the model, and apart for other settings or data."""
     seen = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in data if path.exists()]
     digest = hashlib.sha256(f"{settings.text()}{seen}".encode()).hexdigest()
-    return out.with_name(f".{out.name}.{digest[:12]}.checkpoint")
+    return out.absolute().with_name(f".{out.absolute().name}.{digest[:12]}.checkpoint")
 
 
 def _table_model(path: Path) -> TableModel:

@@ -19,7 +19,7 @@ from deep_ensembles._terminal import progress
 from deep_ensembles.columns import TableError
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Conformal, Prediction
-from deep_ensembles.tabular.files import TableFiles, check_ending, open_table, writing
+from deep_ensembles.tabular.files import TABLES, TableFiles, check_output, open_table, sources, writing
 from deep_ensembles.tabular.model import TableModel
 
 BATCH_ROWS = 65536
@@ -226,9 +226,9 @@ def predict_table(
     """
     chosen = PredictionOptions(**options)
     _check_task(model, chosen)
-    check_ending(out)
-    files = open_table(data)
-    files.check_output(out)
+    paths = sources(data)
+    check_output(out, TABLES, inputs=paths)
+    files = open_table(paths)
     _check_names(model, files.names, chosen)
     wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
     rows, abstained = 0, 0
