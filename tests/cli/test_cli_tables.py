@@ -184,6 +184,26 @@ def test_unreadable_values_are_refused_or_taken_as_missing(folder: Path, tmp_pat
     assert read(tmp_path / "p.csv").num_rows == 20
 
 
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_unreadable_values_are_found_before_training(command: str, tmp_path: Path) -> None:
+    rows = houses(60).to_pandas().astype({"size": object, "price": object})
+    rows.loc[[4, 20], "size"] = ["huge", "tiny"]
+    rows.loc[30, "price"] = "on request"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    more = ["--out", tmp_path / "m", "--max-epochs", "2"] if command == "fit" else ["--folds", "2"]
+    run_it = [command, tmp_path / "t.csv", "--target", "price", *DROP, *more, "--members", "2", "--effort", "fast"]
+    assert "`price` is a number in nearly all rows, but 'on request' in row 31; correct it" in refused(*run_it)
+    assert "`errors` must be refuse or missing, got 'forget'" in refused(*run_it, "--errors", "forget")
+    said = done(*run_it, "--errors", "missing").stdout
+    assert "note: 1 value of `price`, the first 'on request' in row 31, cannot be read: taken as missing\n" in said
+    assert "note: 1 row without a target is left out\n" in said
+    assert "note: 2 values of `size`, the first 'huge' in row 5, cannot be read: taken as missing\n" in said
+    rows.loc[30, "price"] = "7"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    told = refused(*run_it, *(["--force"] if command == "fit" else []))
+    assert told.startswith("column `size`: 'huge' in row 5 is not a number (one of 2 such values); correct it, leave it")
+
+
 # Evaluate
 
 
@@ -248,7 +268,7 @@ BAD_TABLES: dict[str, tuple[bytes, str]] = {
     "binary": (bytes(range(256)) * 20, "is not text"),
     "excel": (b"PK\x03\x04" + bytes(100), "a zip archive or an Excel file"),
     "half parquet": (b"PAR1" + bytes(100), "is not a whole Parquet file"),
-    "no target": (b"x,y\n" + b"1,2\n" * 20, "the table has no column `price`; it has x, y"),
+    "no target": (b"x,y\n" + b"1,2\n" * 20, "t.csv has no column `price`; it has x, y"),
     "target missing": (b"x,price\n" + b"1,\n2,NA\n" * 20, "`price`"),
     "target constant": (b"x,price\n" + b"1,2.5\n2,2.5\n" * 20, "`price` is 2.5 in every row"),
     "one class": (b"x,price\n" + b"1,a\n2,a\n" * 20, "`price` needs at least two classes, got 'a' only"),
@@ -336,7 +356,7 @@ def test_outputs_that_cannot_be_written_are_named(folder: Path, tmp_path: Path) 
         (["--recalibration", "platt"], "`recalibration` must be one of auto, none"),
         (["--kinds", "size"], "`kinds` must be like zip=category,id=drop, got 'size'"),
         (["--kinds", "size=colour"], "must be one of"),
-        (["--group", "nobody"], "the table has no column `nobody`"),
+        (["--group", "nobody"], "houses.csv has no column `nobody`; it has number, size"),
         (["--weights", "colour"], "column `colour`"),
         (["--time", "colour"], "column `colour`"),
         (["--head", "poison"], "`head` must be one of categorical, gamma, gaussian_mixture, laplace, log_normal, "),
@@ -351,6 +371,19 @@ def test_outputs_that_cannot_be_written_are_named(folder: Path, tmp_path: Path) 
 def test_options_that_cannot_be_are_refused(options: list[str], words: str, folder: Path, tmp_path: Path) -> None:
     command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m"]
     assert words in refused(*command, *options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--target pirce", "--drop Number,ownr", "--group ownr", "--time yaer", "--weights szie", "--kinds szie=number"],
+)
+def test_nearly_right_names_are_suggested(options: str, folder: Path, tmp_path: Path) -> None:
+    target = [] if "--target" in options else ["--target", "price"]
+    told = refused("fit", folder / "houses.csv", *target, *options.split(), "--out", tmp_path / "m")
+    assert re.fullmatch(r"houses.csv has no column `\w+`; did you mean `(price|number|owner|year|size)`\?", told)
+    keep = ["--keep", "size,ownr", "--out", tmp_path / "p.csv"]
+    told = refused("predict", folder / "price-model", folder / "new.csv", *keep)
+    assert told == "new.csv has no column `ownr`; did you mean `owner`?"
 
 
 @pytest.mark.parametrize(

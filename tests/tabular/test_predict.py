@@ -255,7 +255,7 @@ def test_label_sets_hold_the_truth_as_often_as_asked(tmp_path: Path) -> None:
         ({"coverage": 1.0}, "`coverage` must be a number > 0 and < 1, got 1.0"),
         ({"quantiles": (0.0,)}, "`quantiles` must be a number > 0 and < 1, got 0.0"),
         ({"errors": "ignore"}, "`errors` must be refuse or missing, got 'ignore'"),
-        ({"keep": ("cost",)}, "the table has no column `cost` to keep; it has number, size"),
+        ({"keep": ("cost",)}, "new.csv has no column `cost`; it has number, size"),
         ({"keep": ("mean",)}, "`mean` cannot be kept: predictions have a column of that name"),
     ],
 )

@@ -38,6 +38,7 @@ Seed = Annotated[int | None, Option(min=0, help="The same seed gives the same mo
 Config = Annotated[Path | None, Option(help="A file of settings; what `fit` prints will do.")]
 Coverage = Annotated[float, Option(min=0, max=1, help="The share of cases that intervals should hold.")]
 Errors = Annotated[str, Option(help="Values that cannot be read: refuse, or take as missing.")]
+FitErrors = Annotated[str | None, Option(help="Values that cannot be read: refuse (by default), or take as missing.")]
 Recalibration = Annotated[
     str | None, Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)")
 ]
@@ -54,6 +55,7 @@ def fit(
     head: Head = None,
     drop: Drop = None,
     kinds: Kinds = None,
+    errors: FitErrors = None,
     weights: Weights = None,
     group: Group = None,
     time: Time = None,
@@ -199,6 +201,7 @@ def compare(
     head: Head = None,
     drop: Drop = None,
     kinds: Kinds = None,
+    errors: FitErrors = None,
     weights: Weights = None,
     group: Group = None,
     time: Time = None,

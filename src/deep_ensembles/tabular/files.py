@@ -2,9 +2,11 @@
 
 import gzip
 import os
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +135,32 @@ class TableFiles:
 
     def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
         wanted = self.names if columns is None else tuple(columns)
-        if lacking := [name for name in wanted if name not in set(self.names)]:
-            raise TableError(f"{self.files[0].path} has no column {', '.join(f'`{name}`' for name in lacking)}")
+        self.check_columns(wanted)
         return wanted
+
+    def check_columns(self, wanted: Iterable[str]) -> None:
+        """Raise for the first of some names that no column has."""
+        table = self.files[0].path.name if len(self.files) == 1 else "the table"
+        check_known(table, wanted, self.names)
+
+
+def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
+
+    Example:
+        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
+        Traceback (most recent call last):
+        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
+    """
+    known = set(names)
+    lacking = next((name for name in wanted if name not in known), None)
+    if lacking is None:
+        return
+    by_folded = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(lacking.casefold(), by_folded, 1)
+    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
+    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
+    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:

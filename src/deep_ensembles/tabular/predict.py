@@ -229,6 +229,7 @@ def predict_table(
     paths = sources(data)
     check_output(out, TABLES, inputs=paths)
     files = open_table(paths)
+    files.check_columns(chosen.keep)
     _check_names(model, files.names, chosen)
     wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
     rows, abstained = 0, 0
@@ -284,8 +285,6 @@ def _check_task(model: TableModel, options: PredictionOptions) -> None:
 
 def _check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
     model.schema.check(names)
-    if lacking := [name for name in options.keep if name not in names]:
-        raise TableError(f"the table has no column `{lacking[0]}` to keep; it has {', '.join(names[:20])}")
     made = column_names(model, options)
     if clash := [name for name in options.keep if name in made]:
         raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
