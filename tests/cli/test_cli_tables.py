@@ -27,7 +27,17 @@ from deep_ensembles import DeepEnsembleRegressor, load
 from deep_ensembles._terminal import progress
 
 COMMANDS = [
-    *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
+    *(
+        ["fit"],
+        ["predict"],
+        ["evaluate"],
+        ["compare"],
+        ["show"],
+        ["demo"],
+        ["reproduce"],
+        ["data", "list"],
+        ["data", "fetch"],
+    ),
 ]
 ESCAPE = "\x1b"
 PROGRAM = [sys.executable, "-c", "from deep_ensembles.cli import app; app()"]
@@ -416,6 +426,8 @@ def test_files_of_settings_that_cannot_be_are_refused(text: str, words: str, fol
         ("compare t.csv --target price --folds 1", "--folds"),
         ("predict m", "DATA"),
         ("predict m t.csv", "--out"),
+        ("predict m t.csv --row x=1", "--row is instead of DATA"),
+        ("show", "MODEL"),
         ("predict m t.csv --out p.csv --coverage 2", "--coverage"),
         ("evaluate m", "DATA"),
         ("explain m", "explain"),
@@ -445,7 +457,7 @@ def test_examples_of_help_are_understood() -> None:
         said = done(*command, "--help").stdout
         for example in re.findall(rf"deep-ensembles {command[0]} .*", said):
             options = re.findall(r"--[a-z-]+", example)
-            assert ("--out" in options) == (command[0] in ("fit", "predict")), example
+            assert ("--out" in options) == (command[0] in ("fit", "predict") and "--row" not in options), example
             assert all(re.search(rf"^[│ ]*\*?[│ ]*{option}\b", said, re.MULTILINE) for option in options), example
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from deep_ensembles._arrow import csv, pa, parquet
+from deep_ensembles._arrow import csv, pa, parquet, pc
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import check_replaceable, holds_model, replacing
 from deep_ensembles.columns import TableError
@@ -19,6 +19,7 @@ from deep_ensembles.tabular.text import TextFile, open_text_file, unique_names
 _ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".psv", ".parquet", ".pq")
 _PACKED = (".gz", ".bz2", ".zst")
 TABLES, PAGES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz"), (".html",)  # endings of files to write
+_FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?$"
 _ROWS_AT_ONCE, _PARQUET_BUFFER = 1 << 18, 1 << 20
 
 Source = str | os.PathLike[str]
@@ -293,6 +294,26 @@ def writing(path: Source) -> Iterator[TableWriter]:
         yield table
         if table._writer is None:
             raise TableError(f"nothing was written to {target}")
+
+
+def safe_cells(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Text that a spreadsheet would run as a formula, names of columns too, with an apostrophe before it; no numbers.
+
+    Example:
+        >>> safe_cells(pa.record_batch({"=a": ["=1+1", "-3.5", "@x", "a=b"]})).to_pydict()
+        {"'=a": ["'=1+1", '-3.5', "'@x", 'a=b']}
+    """
+    names = _safe(pa.array(batch.schema.names, pa.string())).to_pylist()
+    return pa.RecordBatch.from_arrays(list(map(_safe, batch.columns)), names)
+
+
+def _safe(values: pa.Array) -> pa.Array:
+    types = pa.types
+    if not any(is_kind(values.type) for is_kind in (types.is_string, types.is_large_string, types.is_binary)):
+        return values
+    runs = pc.and_(pc.match_substring_regex(values, _FORMULA), pc.invert(pc.match_substring_regex(values, _NUMBER)))
+    mark, nothing = (pa.scalar(sign, pa.string()).cast(values.type) for sign in ("'", ""))
+    return pc.if_else(runs, pc.binary_join_element_wise(mark, values, nothing), values)
 
 
 def check_output(path: Source, endings: Sequence[str] = (), *, inputs: Iterable[Source] = (), replace: bool = False) -> None:
