@@ -1,4 +1,9 @@
-"""Files that are there whole or not at all; model folders, sealed by checksums; content for JSON."""
+"""Files that are there whole or not at all; model folders, sealed by checksums; content for JSON.
+
+torch is imported where tensors are, so that what a folder says of itself can be read at once.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import json
@@ -10,14 +15,15 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-import safetensors.torch
-import torch
-from torch import Tensor
+import safetensors
 
 from deep_ensembles import __version__
 from deep_ensembles._checks import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 try:
     import fcntl
@@ -79,6 +85,8 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     A new folder appears whole, under its name. In an existing one the tensors come first, in a file of another name, and the
     configuration, which names that file, is then replaced: at every instant there is one whole model to load.
     """
+    import safetensors.torch
+
     target = Path(path).resolve()
     check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +117,17 @@ def check_replaceable(target: Path) -> None:
         return
     names = _names(target)
     ours = target.is_dir() and all(name == CONFIG or _TENSOR_FILE.fullmatch(name) for name in names)
-    if ours and CONFIG in names:
-        with open(target / CONFIG, "rb") as file:
-            ours = f'"format": "{FORMAT}"'.encode() in file.read(100)
-    if not ours or (TENSORS in names and CONFIG not in names):
+    if not ours or (names and not holds_model(target) and (TENSORS in names or CONFIG in names)):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
+
+
+def holds_model(folder: Path) -> bool:
+    """Whether a model was written to a folder."""
+    try:
+        with open(folder / CONFIG, "rb") as file:
+            return f'"format": "{FORMAT}"'.encode() in file.read(100)
+    except OSError:
+        return False
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -130,9 +144,28 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
             # Another model was saved there meanwhile.
 
 
-def _content(folder: Path, name: str, most_bytes: int) -> bytes:
+def read_config(path: str | os.PathLike[str]) -> tuple[dict[str, Any], int]:
+    """The configuration of a model folder and the size of its files in bytes; tensors are not looked into."""
+    folder = Path(path)
+    config = _opened(_content(folder, CONFIG, _MOST_CONFIG_BYTES), folder / CONFIG)
+    files = CONFIG, _tensor_file(config["tensors"])
+    _check_there(folder, files[1])
+    return config, sum((folder / name).stat().st_size for name in files)
+
+
+def _tensor_file(expected: Mapping[str, Any]) -> str:
+    file = expected.get("file", TENSORS)
+    require(isinstance(file, str) and bool(_TENSOR_FILE.fullmatch(file)), "file", f"a name like {TENSORS}", file)
+    return str(file)
+
+
+def _check_there(folder: Path, name: str) -> None:
     if not (folder / name).is_file():
         raise ModelFileError(f"{folder} is not a complete model folder: {name} is missing")
+
+
+def _content(folder: Path, name: str, most_bytes: int) -> bytes:
+    _check_there(folder, name)
     try:
         if (folder / name).stat().st_size > most_bytes:
             raise ModelFileError(f"{folder / name} is damaged or was changed: it is longer than it should be")
@@ -142,8 +175,9 @@ def _content(folder: Path, name: str, most_bytes: int) -> bytes:
 
 
 def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
-    file = expected.get("file", TENSORS)
-    require(isinstance(file, str) and bool(_TENSOR_FILE.fullmatch(file)), "file", f"a name like {TENSORS}", file)
+    import safetensors.torch
+
+    file = _tensor_file(expected)
     require(type(expected["bytes"]) is int, "bytes", "an integer", expected["bytes"])
     content = _content(folder, file, expected["bytes"])
     if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
@@ -155,6 +189,8 @@ def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _header(file: str, content: bytes, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    import torch
+
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
     digest = hashlib.sha256(content).hexdigest()
     return {
@@ -274,7 +310,7 @@ def json_ready(content: Any) -> Any:
     """Content as JSON can say it: arrays and tuples as lists, numbers that are not finite as null.
 
     Example:
-        >>> json_ready({"scores": torch.tensor([1.0, torch.nan]), 2: (0, float("inf"))})
+        >>> json_ready({"scores": [1.0, float("nan")], 2: (0, float("inf"))})
         {'scores': [1.0, None], '2': [0, None]}
     """
     if hasattr(content, "tolist"):

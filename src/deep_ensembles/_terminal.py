@@ -1,11 +1,25 @@
 """What is shown on a terminal: listings and progress bars."""
 
 import io
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+# Codes that move the cursor, change colours or turn the direction of writing; newlines and tabs are harmless.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    """Text from files that may be shown: what a terminal would obey is written out, as TOML and JSON do.
+
+    Example:
+        >>> print(printable("price\x1b[31m"))
+        price\\u001b[31m
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 @dataclass(frozen=True)
@@ -39,13 +53,13 @@ class Listing:
         from rich.table import Table
         from rich.text import Text
 
-        title, note = Text(self.title, "bold"), Text(self.note, "dim") if self.note else None
+        title, note = Text(printable(self.title), "bold"), Text(printable(self.note), "dim") if self.note else None
         table = Table(title=title, caption=note, box=box.SIMPLE_HEAD, title_justify="left", caption_justify="left")
         for place, column in enumerate(self.columns):
             is_text = place == 0 or column in self.words
-            table.add_column(Text(column), justify="left" if is_text else "right", overflow="fold")
+            table.add_column(Text(printable(column)), justify="left" if is_text else "right", overflow="fold")
         for row in self.rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*(Text(printable(cell)) for cell in row))
         return table
 
     def text(self, width: int = 120) -> str:

@@ -18,63 +18,35 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from _commands import DROP, QUICK, done, refused, run
 from _made_tables import houses, read, with_column, write
 from _processes import not_on_windows, printed, shown_by
-from click.testing import Result
 from sklearn.datasets import load_diabetes
-from typer.testing import CliRunner
 
 from deep_ensembles import DeepEnsembleRegressor, load
 from deep_ensembles._terminal import progress
-from deep_ensembles.cli import app
 
 COMMANDS = [
-    *(["fit"], ["predict"], ["evaluate"], ["compare"], ["demo"], ["reproduce"], ["data", "list"], ["data", "fetch"]),
+    *(
+        ["fit"],
+        ["predict"],
+        ["evaluate"],
+        ["compare"],
+        ["show"],
+        ["demo"],
+        ["reproduce"],
+        ["data", "list"],
+        ["data", "fetch"],
+    ),
 ]
-QUICK = ["--members", "2", "--max-epochs", "2", "--effort", "fast"]
-DROP = ["--drop", "number,owner,year,speed"]
 ESCAPE = "\x1b"
 PROGRAM = [sys.executable, "-c", "from deep_ensembles.cli import app; app()"]
-
-
-def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
-
-
-def done(*arguments: Any) -> Result:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def refused(*arguments: Any) -> str:
-    """The one sentence on standard error."""
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    assert isinstance(result.exception, SystemExit)
-    assert "Traceback" not in result.output
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line.removeprefix("error: ")
 
 
 def started(*arguments: Any, env: dict[str, str] | None = None, **settings: Any) -> subprocess.Popen[str]:
     command = [*PROGRAM, *(str(each) for each in arguments)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | settings
     return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}, **streams)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Houses in files, and two models of them."""
-    place = tmp_path_factory.mktemp("houses")
-    write(houses(), place / "houses.csv")
-    write(houses(seed=1), place / "new.csv")
-    numbers = done("fit", place / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", place / "price-model")
-    (place / "price.txt").write_text(numbers.stdout, encoding="utf-8")
-    drop = ["--drop", "number,owner,year,price"]
-    done("fit", place / "houses.csv", "--target", "speed", *drop, *QUICK, "--out", place / "speed-model")
-    return place
 
 
 # Fit
@@ -145,7 +117,7 @@ def test_a_head_is_suggested_chosen_kept_and_compared(tmp_path: Path) -> None:
     command = ["fit", data, "--target", "price", *DROP, *QUICK, "--recalibration", "none", "--out", tmp_path / "m"]
     suggestion = "note: `price` may ask for --head negative_binomial: it has whole numbers ≥ 0"
     assert suggestion in done(*command).stdout
-    printed_lines = done(*command, "--head", "negative_binomial:min_size=0.1").stdout
+    printed_lines = done(*command, "--force", "--head", "negative_binomial:min_size=0.1").stdout
     assert suggestion not in printed_lines
     assert 'head = "negative_binomial:min_size=0.1"' in printed_lines
     done("predict", tmp_path / "m", data, "--out", tmp_path / "p.csv", "--quantiles", "0.5")
@@ -168,7 +140,7 @@ def test_a_table_of_odd_names_is_learnt_and_printed(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_there_is_replaced_and_nothing_else_is(folder: Path, tmp_path: Path) -> None:
-    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out"]
+    command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--force", "--out"]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     assert "not a model folder" in refused(*command, tmp_path / "mine")
@@ -220,6 +192,26 @@ def test_unreadable_values_are_refused_or_taken_as_missing(folder: Path, tmp_pat
     assert "`errors` must be refuse or missing, got 'forget'" in refused(*command, "--errors", "forget")
     done(*command, "--errors", "missing")
     assert read(tmp_path / "p.csv").num_rows == 20
+
+
+@pytest.mark.parametrize("command", ["fit", "compare"])
+def test_unreadable_values_are_found_before_training(command: str, tmp_path: Path) -> None:
+    rows = houses(60).to_pandas().astype({"size": object, "price": object})
+    rows.loc[[4, 20], "size"] = ["huge", "tiny"]
+    rows.loc[30, "price"] = "on request"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    more = ["--out", tmp_path / "m", "--max-epochs", "2"] if command == "fit" else ["--folds", "2"]
+    run_it = [command, tmp_path / "t.csv", "--target", "price", *DROP, *more, "--members", "2", "--effort", "fast"]
+    assert "`price` is a number in nearly all rows, but 'on request' in row 31; correct it" in refused(*run_it)
+    assert "`errors` must be refuse or missing, got 'forget'" in refused(*run_it, "--errors", "forget")
+    said = done(*run_it, "--errors", "missing").stdout
+    assert "note: 1 value of `price`, the first 'on request' in row 31, cannot be read: taken as missing\n" in said
+    assert "note: 1 row without a target is left out\n" in said
+    assert "note: 2 values of `size`, the first 'huge' in row 5, cannot be read: taken as missing\n" in said
+    rows.loc[30, "price"] = "7"
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    told = refused(*run_it, *(["--force"] if command == "fit" else []))
+    assert told.startswith("column `size`: 'huge' in row 5 is not a number (one of 2 such values); correct it, leave it")
 
 
 # Evaluate
@@ -287,7 +279,7 @@ BAD_TABLES: dict[str, tuple[bytes, str]] = {
     "binary": (bytes(range(256)) * 20, "is not text"),
     "excel": (b"PK\x03\x04" + bytes(100), "a zip archive or an Excel file"),
     "half parquet": (b"PAR1" + bytes(100), "is not a whole Parquet file"),
-    "no target": (b"x,y\n" + b"1,2\n" * 20, "the table has no column `price`; it has x, y"),
+    "no target": (b"x,y\n" + b"1,2\n" * 20, "t.csv has no column `price`; it has x, y"),
     "target missing": (b"x,price\n" + b"1,\n2,NA\n" * 20, "`price`"),
     "target constant": (b"x,price\n" + b"1,2.5\n2,2.5\n" * 20, "`price` is 2.5 in every row"),
     "one class": (b"x,price\n" + b"1,a\n2,a\n" * 20, "`price` needs at least two classes, got 'a' only"),
@@ -375,7 +367,7 @@ def test_outputs_that_cannot_be_written_are_named(folder: Path, tmp_path: Path) 
         (["--recalibration", "platt"], "`recalibration` must be one of auto, none"),
         (["--kinds", "size"], "`kinds` must be like zip=category,id=drop, got 'size'"),
         (["--kinds", "size=colour"], "must be one of"),
-        (["--group", "nobody"], "the table has no column `nobody`"),
+        (["--group", "nobody"], "houses.csv has no column `nobody`; it has number, size"),
         (["--weights", "colour"], "column `colour`"),
         (["--time", "colour"], "column `colour`"),
         (["--head", "poison"], "`head` must be one of categorical, gamma, gaussian_mixture, laplace, log_normal, "),
@@ -390,6 +382,19 @@ def test_outputs_that_cannot_be_written_are_named(folder: Path, tmp_path: Path) 
 def test_options_that_cannot_be_are_refused(options: list[str], words: str, folder: Path, tmp_path: Path) -> None:
     command = ["fit", folder / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", tmp_path / "m"]
     assert words in refused(*command, *options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--target pirce", "--drop Number,ownr", "--group ownr", "--time yaer", "--weights szie", "--kinds szie=number"],
+)
+def test_nearly_right_names_are_suggested(options: str, folder: Path, tmp_path: Path) -> None:
+    target = [] if "--target" in options else ["--target", "price"]
+    told = refused("fit", folder / "houses.csv", *target, *options.split(), "--out", tmp_path / "m")
+    assert re.fullmatch(r"houses.csv has no column `\w+`; did you mean `(price|number|owner|year|size)`\?", told)
+    keep = ["--keep", "size,ownr", "--out", tmp_path / "p.csv"]
+    told = refused("predict", folder / "price-model", folder / "new.csv", *keep)
+    assert told == "new.csv has no column `ownr`; did you mean `owner`?"
 
 
 @pytest.mark.parametrize(
@@ -422,6 +427,8 @@ def test_files_of_settings_that_cannot_be_are_refused(text: str, words: str, fol
         ("compare t.csv --target price --folds 1", "--folds"),
         ("predict m", "DATA"),
         ("predict m t.csv", "--out"),
+        ("predict m t.csv --row x=1", "--row is instead of DATA"),
+        ("show", "MODEL"),
         ("predict m t.csv --out p.csv --coverage 2", "--coverage"),
         ("evaluate m", "DATA"),
         ("explain m", "explain"),
@@ -451,7 +458,7 @@ def test_examples_of_help_are_understood() -> None:
         said = done(*command, "--help").stdout
         for example in re.findall(rf"deep-ensembles {command[0]} .*", said):
             options = re.findall(r"--[a-z-]+", example)
-            assert ("--out" in options) == (command[0] in ("fit", "predict")), example
+            assert ("--out" in options) == (command[0] in ("fit", "predict") and "--row" not in options), example
             assert all(re.search(rf"^[│ ]*\*?[│ ]*{option}\b", said, re.MULTILINE) for option in options), example
 
 
@@ -459,7 +466,6 @@ def test_examples_of_help_are_understood() -> None:
 def test_help_of_every_command_does_without_torch() -> None:
     code = """
 import sys
-from typer.testing import CliRunner
 from deep_ensembles.cli import app
 for command in %r:
     assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0

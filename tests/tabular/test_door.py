@@ -13,16 +13,20 @@ from deep_ensembles import tabular
 NAMES = [
     "Comparison",
     "FittedTable",
+    "ModelSummary",
     "Predicted",
+    "PredictedRow",
     "PredictionOptions",
     "TableModel",
     "TableSettings",
     "compare_table",
     "evaluate_table",
     "fit_table",
+    "predict_row",
     "predict_table",
     "read_settings",
     "scores_listing",
+    "show_model",
 ]
 # What only fitting or comparing needs.
 FITTING = ("fitting", "baselines", "estimators", "tabular.settings", "tabular.data", "tabular.fit", "tabular.compare")
@@ -40,7 +44,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = tabular.nonsense
 
 
-@pytest.mark.parametrize("name", ["predict", "evaluate", "model"])
+@pytest.mark.parametrize("name", ["predict", "evaluate", "model", "row", "show"])
 def test_using_a_model_loads_nothing_of_fitting(name: str) -> None:
     code = f"import json, sys, deep_ensembles.tabular.{name}; print(json.dumps(list(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -48,3 +52,4 @@ def test_using_a_model_loads_nothing_of_fitting(name: str) -> None:
     assert f"deep_ensembles.tabular.{name}" in loaded
     assert loaded.isdisjoint(f"deep_ensembles.{part}" for part in FITTING)
     assert loaded.isdisjoint(HEAVY)
+    assert ("torch" in loaded) == (name != "show")

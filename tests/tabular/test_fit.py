@@ -447,7 +447,7 @@ def test_settings_are_printed_and_read_again(tmp_path: Path) -> None:
 
 def test_every_setting_is_written_unless_it_is_empty() -> None:
     lines = TableSettings(target="y").text().splitlines()[1:]
-    assert {line.split(" = ")[0] for line in lines} == {"target", "recalibration", "effort", "seed"}
+    assert {line.split(" = ")[0] for line in lines} == {"target", "errors", "recalibration", "effort", "seed"}
 
 
 @pytest.mark.parametrize(
@@ -539,10 +539,10 @@ def test_rows_that_no_network_sees_judge_the_model_as_it_is(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"target": "cost"}, "the table has no column `cost`; it has number, size, colour"),
-        ({"drop": ("cost",)}, "the table has no column `cost`"),
-        ({"kinds": {"cost": "number"}}, "the table has no column `cost`"),
-        ({"group": "cost"}, "the table has no column `cost`"),
+        ({"target": "cost"}, "fitted.parquet has no column `cost`; it has number, size, colour"),
+        ({"drop": ("cost",)}, "has no column `cost`"),
+        ({"kinds": {"cost": "number"}}, "has no column `cost`"),
+        ({"group": "cost"}, "has no column `cost`"),
         ({"weights": "price"}, "`price` is the target and cannot be anything else"),
         ({"drop": ("price",)}, "`price` is the target and cannot be anything else"),
         ({"drop": (*NO_INPUTS, "size", "colour", "yard")}, "no column is left to learn from"),

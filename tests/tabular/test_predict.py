@@ -255,7 +255,7 @@ def test_label_sets_hold_the_truth_as_often_as_asked(tmp_path: Path) -> None:
         ({"coverage": 1.0}, "`coverage` must be a number > 0 and < 1, got 1.0"),
         ({"quantiles": (0.0,)}, "`quantiles` must be a number > 0 and < 1, got 0.0"),
         ({"errors": "ignore"}, "`errors` must be refuse or missing, got 'ignore'"),
-        ({"keep": ("cost",)}, "the table has no column `cost` to keep; it has number, size"),
+        ({"keep": ("cost",)}, "new.csv has no column `cost`; it has number, size"),
         ({"keep": ("mean",)}, "`mean` cannot be kept: predictions have a column of that name"),
     ],
 )
@@ -310,6 +310,6 @@ def test_workers_stop_at_the_first_row_that_cannot_be_read(
 def test_a_table_is_not_overwritten_by_its_predictions(numbers: FittedTable, tmp_path: Path) -> None:
     path = write(houses(20), tmp_path / "new.csv")
     before = path.read_bytes()
-    with pytest.raises(TableError, match="is a file that is read"):
+    with pytest.raises(TableError, match="is read by the same command"):
         predict_table(numbers.model, path, tmp_path / "." / "new.csv")
     assert path.read_bytes() == before

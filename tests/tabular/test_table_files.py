@@ -6,6 +6,7 @@ import bz2
 import csv
 import gzip
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deep_ensembles.columns import TableError
-from deep_ensembles.tabular.files import check_ending, open_table, writing
+from deep_ensembles.tabular.files import TABLES, check_output, open_table, writing
 
 ROWS = [{"a": "1", "b": "x"}, {"a": "2", "b": "ü"}]
 
@@ -237,10 +238,34 @@ def test_missing_files_and_columns(tmp_path):
     with pytest.raises(TableError, match="at least one file, got none"):
         open_table([])
     table = open_table(made(tmp_path / "table.csv", "a,b\n1,2\n"))
-    with pytest.raises(TableError, match=r"table.csv has no column `c`, `d`$"):
+    with pytest.raises(TableError, match=r"table.csv has no column `c`; it has a, b$"):
         table.read(["a", "c", "d"])
     with pytest.raises(ValueError, match="`batch_rows` must be an integer ≥ 1, got 0"):
         next(table.batches(batch_rows=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("pirce", "did you mean `price`?"),
+        ("PRICE", "did you mean `price`?"),
+        ("Size (m²)", "did you mean `size [m²]`?"),
+        ("zip_code", "did you mean `zip code`?"),
+        ("owner", "it has price, size [m²], zip code"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_suggested(name, words, tmp_path):
+    table = open_table(made(tmp_path / "houses.csv", "price,size [m²],zip code\n1,2,3\n"))
+    with pytest.raises(TableError, match=rf"^houses.csv has no column `{re.escape(name)}`; {re.escape(words)}$"):
+        table.check_columns(["price", name])
+
+
+def test_what_is_said_of_names_is_short(tmp_path):
+    names = [f"column number {i} of a very long table" for i in range(500)]
+    table = open_table(made(tmp_path / "houses.csv", ",".join(names) + "\n" + ",".join("1" * 500) + "\n"))
+    with pytest.raises(TableError, match=r"^houses.csv has no column `x+`; it has column number 0 ") as error:
+        table.check_columns(["x" * 1000])
+    assert len(str(error.value)) < 350
 
 
 def test_a_header_alone_is_a_table_without_rows(tmp_path):
@@ -334,7 +359,7 @@ def test_what_cannot_be_written(tmp_path):
         pass
     with pytest.raises(TableError, match="nothing was written to"), writing(tmp_path / "table.csv"):
         pass
-    check_ending(Path("Table.CSV.GZ"))
+    check_output(tmp_path / "Table.CSV.GZ", TABLES)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -26,12 +26,21 @@ def show(content: str | Listing) -> None:
     """Print a line or a listing at once; when the reader of a pipe has gone, the work goes on in silence."""
     try:
         if isinstance(content, str):
-            print(content, flush=True)
+            from deep_ensembles._terminal import printable
+
+            print(printable(content), flush=True)
         else:
             _print_listing(content)
     except BrokenPipeError:
         # What is buffered must not be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def note(text: str) -> None:
+    """Print what is worth knowing beside the result."""
+    from deep_ensembles._terminal import printable
+
+    print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def _print_listing(listing: Listing) -> None:
@@ -55,7 +64,9 @@ def user_errors(stopped: str = "stopped; nothing was written") -> Iterator[None]
     try:
         yield
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        from deep_ensembles._terminal import printable
+
+        print(f"error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         raise typer.Exit(1) from error
     except KeyboardInterrupt as error:
         print(stopped, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Commands for tables: fit, predict, evaluate, explain, compare."""
+"""Commands for tables: fit, predict, evaluate, explain, compare, show."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import glob
 import hashlib
 import json
 import os
-import sys
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Context, Option, Typer
 
-from deep_ensembles.cli._output import comma_list, show, user_errors
+from deep_ensembles.cli._output import comma_list, note, show, user_errors
 
 if TYPE_CHECKING:
-    from deep_ensembles.tabular import TableModel, TableSettings
+    from deep_ensembles.tabular import PredictedRow, TableModel, TableSettings
 
-Data = Annotated[list[Path], Argument(metavar="DATA", help="A CSV, TSV or Parquet file, several, or a folder of parts.")]
+_DATA = "A CSV, TSV or Parquet file, several, or a folder of parts."
+Data = Annotated[list[Path], Argument(metavar="DATA", help=_DATA)]
 Model = Annotated[Path, Argument(metavar="MODEL", help="A model folder that `deep-ensembles fit` wrote.")]
 Target = Annotated[str | None, Option(help="The column to predict; needed unless a file of settings names it.")]
 Task = Annotated[str | None, Option(help="regression or classification; found out by default.")]
@@ -38,6 +38,7 @@ Seed = Annotated[int | None, Option(min=0, help="The same seed gives the same mo
 Config = Annotated[Path | None, Option(help="A file of settings; what `fit` prints will do.")]
 Coverage = Annotated[float, Option(min=0, max=1, help="The share of cases that intervals should hold.")]
 Errors = Annotated[str, Option(help="Values that cannot be read: refuse, or take as missing.")]
+FitErrors = Annotated[str | None, Option(help="Values that cannot be read: refuse (by default), or take as missing.")]
 Recalibration = Annotated[
     str | None, Option(help="auto, none, variance_scaling, temperature, isotonic or conformal. (auto by default)")
 ]
@@ -54,6 +55,7 @@ def fit(
     head: Head = None,
     drop: Drop = None,
     kinds: Kinds = None,
+    errors: FitErrors = None,
     weights: Weights = None,
     group: Group = None,
     time: Time = None,
@@ -70,7 +72,8 @@ def fit(
     time_limit: TimeLimit = None,
     seed: Seed = None,
     config: Config = None,
-    report: Annotated[Path | None, Option(help="Also write a page about the held-out rows.")] = None,
+    report: Annotated[Path | None, Option(help="Also write a page about the held-out rows, as in report.html.")] = None,
+    force: Annotated[bool, Option("--force", help="Replace a model that is there.")] = False,
 ) -> None:
     """Learn to predict a column of a table, and say how sure predictions are. Stopped, the same command goes on.
 
@@ -85,15 +88,18 @@ def fit(
       deep-ensembles fit claims.csv --target claims --head negative_binomial --out claims
     """
     with user_errors(f"stopped; the same command goes on where it was, from what it left beside {out}"):
-        from deep_ensembles._files import check_replaceable
         from deep_ensembles.report import Report
         from deep_ensembles.tabular import fit_table, scores_listing
+        from deep_ensembles.tabular.files import PAGES, check_output
         from deep_ensembles.training import Checkpoint
 
         settings = _settings(context)
-        check_replaceable(out)
-        state = Checkpoint(_state(out, data, settings), every_seconds=30)
-        fitted = fit_table(data, settings, log=show, checkpoint=state, verbose=1)
+        state, read = _state(out, data, settings), [*data, *([] if config is None else [config])]
+        # Who stopped a training that replaces a model has asked for that.
+        check_output(out, inputs=read, replace=force or any(state.parent.glob(f"{glob.escape(state.name)}*")))
+        if report is not None:
+            check_output(report, PAGES, inputs=[*read, out])
+        fitted = fit_table(data, settings, log=show, checkpoint=Checkpoint(state, every_seconds=30), verbose=1)
         fitted.model.save(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{_DIGEST}.checkpoint*"):
             old.unlink()
@@ -108,16 +114,21 @@ def fit(
 
 def predict(
     model: Model,
-    data: Data,
-    out: Annotated[Path, Option(help="The file to write: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")],
+    data: Annotated[list[Path] | None, Argument(metavar="DATA", help=f"{_DATA} Not with --row.")] = None,
+    out: Annotated[Path | None, Option(help="The file to write: .csv, .tsv, .csv.gz, .tsv.gz or .parquet.")] = None,
+    row: Annotated[str | None, Option(help="One row instead of a table, as in speed=12,dist=30; it is printed.")] = None,
     coverage: Coverage = 0.9,
     quantiles: Annotated[str | None, Option(help="Levels with commas between them, each a column: 0.1,0.5.")] = None,
     abstain_below: Annotated[float | None, Option(help="Mark rows of less confidence for a person (classes).")] = None,
     abstain_above: Annotated[float | None, Option(help="Mark rows of larger std for a person (numbers).")] = None,
     keep: Annotated[str | None, Option(help="Columns to carry over, with commas between; quote names with one.")] = None,
     errors: Errors = "refuse",
+    safe_cells: Annotated[
+        bool, Option("--safe-cells", help="Put an apostrophe before text that a spreadsheet would run as a formula.")
+    ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Predict the rows of a table, in order, with how sure each prediction is.
+    """Predict the rows of a table, in order, or one row, with how sure each prediction is.
 
     For numbers: mean, std, aleatoric_std (noise), epistemic_std (what networks disagree about), lower, upper. For classes:
     label, confidence, entropy, disagreement, p_<class>. With the head quantiles also a median, with ordinal lower and upper.
@@ -127,27 +138,53 @@ def predict(
       deep-ensembles predict houses-model new.csv --out predictions.csv --keep id
 
       deep-ensembles predict visits new.parquet --out p.csv --abstain-below 0.8
+
+      deep-ensembles predict cars --row speed=12,dist=30
     """
+    if row is None and (not data or out is None):
+        raise BadParameter("DATA and --out are needed, or one row with --row")
+    if row is not None and data:
+        raise BadParameter("--row is instead of DATA; leave one of them out")
     with user_errors():
         import torch
 
-        from deep_ensembles.tabular import predict_table
+        from deep_ensembles.tabular import predict_row, predict_table
 
         options: dict[str, Any] = {"coverage": coverage, "errors": errors, "keep": tuple(comma_list(keep) or ())}
         options |= {"abstain_below": abstain_below, "abstain_above": abstain_above, "quantiles": _numbers(quantiles)}
+        options |= {"safe_cells": safe_cells}
         # Batches side by side are quicker than threads within small operations.
         torch.set_num_threads(1)
-        result = predict_table(_table_model(model), data, out, workers=os.cpu_count() or 1, verbose=1, **options)
+        loaded = _table_model(model)
+        if row is not None:
+            _show_row(predict_row(loaded, _cells(row, loaded), out, **options), as_json)
+            return
+        result = predict_table(loaded, data, out or "", workers=os.cpu_count() or 1, verbose=1, **options)
+        if as_json:
+            show(json.dumps({"wrote": str(out), **asdict(result)}, indent=1))
+            return
         if result.ignored:
             shown = ", ".join(result.ignored[:10]) + (", …" if len(result.ignored) > 10 else "")
-            print(f"note: columns that the model does not know are ignored: {shown}", file=sys.stderr)
+            note(f"columns that the model does not know are ignored: {shown}")
         if result.unseen:
             worst = sorted(result.unseen.items(), key=lambda item: -item[1])
             shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
-            note = f"rows with values that training did not see, by column: {shown}; be careful with their predictions"
-            print(f"note: {note}", file=sys.stderr)
+            note(f"rows with values that training did not see, by column: {shown}; be careful with their predictions")
         marked = "" if result.abstained is None else f", {result.abstained} of them for a person"
         show(f"wrote  {out}  ({result.rows} rows{marked})")
+
+
+def _show_row(predicted: PredictedRow, as_json: bool) -> None:
+    if as_json:
+        from deep_ensembles._files import json_ready
+
+        show(json.dumps(json_ready(asdict(predicted)), allow_nan=False, indent=1))
+        return
+    show(predicted.listing())
+    if predicted.gaps:
+        note(f"not given, and filled as gaps were in training: {', '.join(predicted.gaps[:10])}")
+    if predicted.unseen:
+        note(f"training did not see the value of {', '.join(predicted.unseen[:10])}; be careful with the prediction")
 
 
 def evaluate(
@@ -168,10 +205,10 @@ def evaluate(
     """
     with user_errors():
         from deep_ensembles.tabular import evaluate_table, scores_listing
-        from deep_ensembles.tabular.files import open_table
+        from deep_ensembles.tabular.files import PAGES, check_output
 
         if report is not None:
-            open_table(data).check_output(report)
+            check_output(report, PAGES, inputs=data)
         wanted: dict[str, Any] = {"coverage": coverage, "errors": errors, "explained": report is not None}
         result = evaluate_table(_table_model(model), data, verbose=1, **wanted)
         if report is not None:
@@ -221,6 +258,7 @@ def compare(
     head: Head = None,
     drop: Drop = None,
     kinds: Kinds = None,
+    errors: FitErrors = None,
     weights: Weights = None,
     group: Group = None,
     time: Time = None,
@@ -257,6 +295,22 @@ def compare(
             show(listing)
 
 
+def show_command(model: Model, as_json: Json = False) -> None:
+    """Show what a model is: its target, columns, held-out scores, what was chosen, and how to use it. Needs no data.
+
+    Example: deep-ensembles show houses-model
+    """
+    with user_errors():
+        from deep_ensembles.tabular import show_model
+
+        summary = show_model(model)
+        if as_json:
+            show(json.dumps(summary.as_dict(), allow_nan=False, indent=1))
+            return
+        for listing in summary.listings():
+            show(listing)
+
+
 def _settings(context: Context) -> TableSettings:
     """Settings of the command line, by the names of `TableSettings`, over those of a file."""
     from deep_ensembles.tabular import TableSettings, read_settings
@@ -273,7 +327,7 @@ def _state(out: Path, data: list[Path], settings: TableSettings) -> Path:
     """Where the state of a training is kept: beside the model, and apart for other settings or data."""
     seen = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in data if path.exists()]
     digest = hashlib.sha256(f"{settings.text()}{seen}".encode()).hexdigest()
-    return out.with_name(f".{out.name}.{digest[:12]}.checkpoint")
+    return out.absolute().with_name(f".{out.absolute().name}.{digest[:12]}.checkpoint")
 
 
 def _table_model(path: Path) -> TableModel:
@@ -295,6 +349,21 @@ def _pairs(text: str | None) -> dict[str, str] | None:
     return {name.strip(): kind.strip() for name, _, kind in parts}
 
 
+def _cells(text: str, model: TableModel) -> dict[str, str]:
+    """The values of a row by column, as in speed=12,dist=30."""
+    cells: dict[str, str] = {}
+    for item in comma_list(text) or []:
+        # A name may have an equals sign in it.
+        known = next((name for name in model.schema.names if item.startswith(f"{name}=")), item.partition("=")[0])
+        name = known.strip()
+        if not name or len(known) == len(item):
+            raise ValueError(f'`row` must be like speed=12,dist=30, got {item!r}; quote what has a comma, as in "size=1,5"')
+        if name in cells:
+            raise ValueError(f"`row` must have each column once, got {name!r} twice")
+        cells[name] = item[len(known) + 1 :].strip()
+    return cells
+
+
 def _numbers(text: str | None) -> tuple[float, ...]:
     try:
         return tuple(map(float, comma_list(text) or ()))
@@ -306,3 +375,4 @@ def add_to(app: Typer) -> None:
     """Give the application these commands."""
     for command in (fit, predict, evaluate, explain, compare):
         app.command()(command)
+    app.command("show")(show_command)

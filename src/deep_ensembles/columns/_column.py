@@ -11,7 +11,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles.columns._parsing import flags
 
-_MOST_WORDS = 50
+_MOST_WORDS, _MOST_SHOWN = 50, 60
 
 
 class TableError(ValueError):
@@ -19,14 +19,15 @@ class TableError(ValueError):
 
 
 class UnreadableValue(ValueError):
-    """A value that a column cannot read; `column`, `value` and `row` say which."""
+    """A value that a column cannot read; `column`, `value` and `row` say which, `count` how many there are."""
 
-    def __init__(self, column: str, value: str, row: int, kind: str) -> None:
+    def __init__(self, column: str, value: str, row: int, kind: str, count: int = 1) -> None:
+        value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
         super().__init__(
             f"column `{column}`: {value!r} in row {row} is not a {kind}; correct it, leave it empty, "
             "or have unreadable values taken as missing (errors: missing)"
         )
-        self.column, self.value, self.row, self.kind = column, value, row, kind
+        self.column, self.value, self.row, self.kind, self.count = column, value, row, kind, count
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def check_readable(
         bad = bad & ~flags(pc.is_in(texts, value_set=pa.array(words, texts.type)))
     if errors == "refuse" and bad.any():
         place = int(np.argmax(bad))
-        raise UnreadableValue(column, texts[place].as_py(), first_row + place, kind)
+        raise UnreadableValue(column, texts[place].as_py(), first_row + place, kind, int(bad.sum()))
 
 
 def unreadable_words(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:

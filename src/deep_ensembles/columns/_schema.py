@@ -138,6 +138,7 @@ def infer_schema(
     drop: Sequence[str] = (),
     kinds: Mapping[str, str] | None = None,
     decimal: str = ".",
+    errors: str | None = None,
 ) -> Schema:
     """Infer what the columns of a table are from their values.
 
@@ -147,6 +148,7 @@ def infer_schema(
         drop: more columns that are none.
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         decimal: the decimal mark of numbers in text where their column does not tell, as in 1,234.
+        errors: `missing` to take values that cannot be read as missing; by default only where they are few.
 
     Example:
         >>> print(infer_schema(pa.table({"age": ["7", "9"], "pet": ["cat", "dog"]}), "pet").columns[0].summary())
@@ -163,7 +165,9 @@ def infer_schema(
         kind, reason, values = (kinds[name], "as asked", values) if name in kinds else _infer_kind(name, values, decimal)
         if kind == DROP:
             return reason
-        return number(name, values, decimal) if kind == "number" else FITS[kind](name, values)
+        if kind == "number":
+            return number(name, values, decimal, errors)
+        return FITS[kind](name, values, errors) if kind in ("boolean", "date") else FITS[kind](name, values)
 
     with ThreadPoolExecutor() as pool:
         results = dict(zip(names, pool.map(fit_or_reason, names), strict=True))

@@ -84,7 +84,7 @@ class Target:
 
 
 def infer_target(
-    name: str, values: pa.Array | pa.ChunkedArray, task: str | None = None, decimal: str = "."
+    name: str, values: pa.Array | pa.ChunkedArray, task: str | None = None, decimal: str = ".", errors: str = "refuse"
 ) -> tuple[Target, NDArray[np.float64] | NDArray[np.int64], NDArray[np.bool_]]:
     """Infer whether a column holds numbers or classes.
 
@@ -96,6 +96,7 @@ def infer_target(
         values: of training.
         task: `regression` or `classification`, where it is known.
         decimal: the decimal mark of numbers in text where they do not tell, as in 1,234.
+        errors: `refuse` values that are no numbers where others are, or take them as `missing`.
 
     Returns:
         The target; the numbers, or codes of classes, of rows that have one; and which rows these are.
@@ -105,6 +106,11 @@ def infer_target(
     if len(values) == 0:
         raise TableError(f"the table has no rows, so that there is no `{name}` to learn")
     read, mark, error = _as_numbers(name, values, decimal)
+    notes: tuple[str, ...] = ()
+    if error and errors == "missing" and (task == REGRESSION or (task is None and _mostly_numbers(values, read))):
+        several = f"{error.count} value{'s' * (error.count > 1)} of `{name}`"
+        notes = (f"{several}, the first {error.value!r} in row {error.row}, cannot be read: taken as missing",)
+        values, error = pa.array(read, mask=np.isnan(read)), None
     if task == REGRESSION and error:
         raise error
     reason = f"{task}, as asked"
@@ -116,9 +122,9 @@ def infer_target(
     kept = ~np.isnan(y)
     if classes:
         codes = y[kept].astype(np.int64)
-        return replace(target, notes=(*_left_out(kept), *_single_row_classes(target, codes))), codes, kept
+        return replace(target, notes=(*notes, *_left_out(kept), *_single_row_classes(target, codes))), codes, kept
     _check_varied(name, y[kept])
-    return replace(target, notes=_left_out(kept)), y[kept], kept
+    return replace(target, notes=(*notes, *_left_out(kept))), y[kept], kept
 
 
 def _numbers(name: str, decimal: str) -> Number:
@@ -138,7 +144,11 @@ def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.f
     if not bad.any():
         return read, mark, None
     place = int(np.argmax(bad))
-    return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number")
+    return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number", int(bad.sum()))
+
+
+def _mostly_numbers(values: pa.Array, read: NDArray[np.float64]) -> bool:
+    return bool(np.isnan(read[~nulls(text(values))]).mean() <= 1 - READABLE)
 
 
 def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: UnreadableValue | None) -> tuple[str, str]:
@@ -147,10 +157,11 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
     texts = text(values) if is_text(values.type) else None
     if texts is not None and (error or is_padded(texts)):
         different = texts.drop_null().unique()
-        if error and np.isnan(read[~nulls(texts)]).mean() <= 1 - READABLE:
+        if error and _mostly_numbers(values, read):
+            more = f" (one of {error.count} such values)" * (error.count > 1)
             raise TableError(
-                f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}; "
-                "correct it, leave it empty, or say that the task is classification"
+                f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}{more}; correct it, leave "
+                "it empty, take such values as missing (errors: missing), or say that the task is classification"
             )
         if date_pattern(different, READABLE):
             raise TableError(f"`{name}` holds dates; a target must be numbers or classes")

@@ -54,18 +54,19 @@ class Boolean(Column):
         return "yes or no" if len(self.seen) == 2 else f"yes or no, only {'yes' if self.seen[0] else 'no'}"
 
 
-def boolean(name: str, values: pa.Array | pa.ChunkedArray) -> Boolean:
+def boolean(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = None) -> Boolean:
     """A column of true and false as its values show it.
 
     Arguments:
         name: of the column.
         values: of training: booleans, 0 and 1, or words such as yes and no.
+        errors: `missing` for values that cannot be read.
 
     Example:
         >>> boolean("paid", pa.array([1, 0, None])).summary()
         'yes or no, 1 missing'
     """
-    read = Boolean(name, ()).read(plain(values))
+    read = Boolean(name, ()).read(plain(values), errors or "refuse")
     seen = tuple(bool(value) for value in np.unique(read[~np.isnan(read)]))
     return Boolean(name, seen, **missing_values(int(np.isnan(read).sum()), len(read)))
 

@@ -99,7 +99,7 @@ def _shown(end: float) -> str:
     return str(np.datetime64(int(end), "s")).removesuffix("T00:00:00").removeprefix("1900-01-01T")
 
 
-def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
+def date(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = None) -> Date:
     """A column of dates as its values show it.
 
     Text may have some values that are no dates, up to a tenth of the different ones; they are taken as missing, and kept
@@ -108,6 +108,7 @@ def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
     Arguments:
         name: of the column.
         values: of training.
+        errors: `missing` for any number of values that cannot be read.
 
     Example:
         >>> date("born", pa.array(["31.12.1999", "1.1.2000"])).summary()
@@ -119,10 +120,10 @@ def date(name: str, values: pa.Array | pa.ChunkedArray) -> Date:
         read, pattern = seconds_since_1970(values), CLOCKS[0] if pa.types.is_time(values.type) else ISO
     else:
         texts = text(values)
-        inferred = date_pattern(texts.unique(), READABLE)
+        inferred = date_pattern(texts.unique(), READABLE if errors is None else 0)
         pattern = inferred or ISO
         read, bad = parse_dates_or_iso(texts, pattern)
-        check_readable(name, "date", texts, bad, "missing" if inferred else "refuse", 1)
+        check_readable(name, "date", texts, bad, errors or ("missing" if inferred else "refuse"), 1)
         words = unreadable_words(texts, bad)
     statistics = column_statistics(name, "date", read)
     known = read[~np.isnan(read)]

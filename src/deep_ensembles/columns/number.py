@@ -70,7 +70,7 @@ class Number(Column):
         return super().summary() + (f" ({', '.join(special)} among them)" if special else "")
 
 
-def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> Number:
+def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", errors: str | None = None) -> Number:
     """A column of numbers as its values show it.
 
     Text may have some values that are no numbers, up to a tenth; they are taken as missing, and kept by name.
@@ -79,6 +79,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
         name: of the column.
         values: of training.
         decimal: the decimal mark where the text does not tell, as in 1,234.
+        errors: `missing` for any number of values that cannot be read.
 
     Example:
         >>> number("price", pa.array(["1.234,50", "7,25"])).summary()
@@ -90,7 +91,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") ->
     if read is None:
         texts = parsing.text(values)
         read, mark, bad = infer_numbers(texts, decimal)
-        check_readable(name, "number", texts, bad, "missing" if _few(bad, texts) else "refuse", 1)
+        check_readable(name, "number", texts, bad, errors or ("missing" if _few(bad, texts) else "refuse"), 1)
         words = unreadable_words(texts, bad)
     statistics = column_statistics(name, "number", read)
     infinite = parsing.count_infinite(values) if statistics["missing"] > values.null_count else 0

@@ -15,7 +15,9 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.tabular.fit import FittedTable, fit_table
     from deep_ensembles.tabular.model import TableModel
     from deep_ensembles.tabular.predict import Predicted, PredictionOptions, predict_table
+    from deep_ensembles.tabular.row import PredictedRow, predict_row
     from deep_ensembles.tabular.settings import TableSettings, read_settings
+    from deep_ensembles.tabular.show import ModelSummary, show_model
 
 _NAMES = {
     "compare": ("Comparison", "compare_table"),
@@ -24,13 +26,16 @@ _NAMES = {
     "fit": ("FittedTable", "fit_table"),
     "model": ("TableModel",),
     "predict": ("Predicted", "PredictionOptions", "predict_table"),
+    "row": ("PredictedRow", "predict_row"),
     "settings": ("TableSettings", "read_settings"),
+    "show": ("ModelSummary", "show_model"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "Comparison", "FittedTable", "Predicted", "PredictionOptions", "TableModel", "TableSettings", "compare_table",
-    "evaluate_table", "explain_table", "fit_table", "predict_table", "read_settings", "scores_listing",
+    "Comparison", "FittedTable", "ModelSummary", "Predicted", "PredictedRow", "PredictionOptions", "TableModel",
+    "TableSettings", "compare_table", "evaluate_table", "explain_table", "fit_table", "predict_row", "predict_table",
+    "read_settings", "scores_listing", "show_model",
 ]  # fmt: skip
 
 

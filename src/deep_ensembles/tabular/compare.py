@@ -27,6 +27,7 @@ from deep_ensembles.tabular.data import Log, TableData, read_data
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
 from deep_ensembles.tabular.rivals import Rival, rivals
 from deep_ensembles.tabular.settings import TRAINING, TableSettings
+from deep_ensembles.tabular.values import check_values
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
 DEFAULT = "with default head"  # another deep ensemble, where a head is asked for
@@ -120,9 +121,10 @@ def compare_table(
     read = read_data(data, settings, log)
     check_recalibration(settings.recalibration, read.head, len(read))
     schema = read.schema(settings)
+    check_values(schema, [read], settings.errors, log)
     log(schema.listing())
     folds = _folds(read, n_folds, settings)
-    methods = _Methods(schema.encode(read.table), read, folds, settings, verbose, _chosen(only, read))
+    methods = _Methods(schema.encode(read.table, "missing"), read, folds, settings, verbose, _chosen(only, read))
     predictions = methods.predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
     measures = _CLASS_SCORES if read.target.classes else _COUNT_SCORES if read.head.kind == "counts" else _NUMBER_SCORES

@@ -62,14 +62,16 @@ class TableData:
 
     def schema(self, settings: TableSettings) -> columns.Schema:
         """What columns are, inferred from the rows."""
-        known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal}
+        known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal, "errors": "missing"}
         return columns.infer_schema(self.table, settings.target, drop=settings.not_inputs, **known)
 
 
 def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     """Read a table whole, and log what its target is and which rows are left out."""
     files = open_table(data)
-    _check_columns(files.names, settings)
+    files.check_columns((settings.target, *settings.roles, *settings.drop, *settings.kinds))
+    if settings.target in settings.roles or settings.target in settings.drop:
+        raise columns.TableError(f"`{settings.target}` is the target and cannot be anything else")
     whole = files.read()
     for note in files.notes:
         log(f"note: {note}")
@@ -101,7 +103,7 @@ def _inferred_target(
     values: Any, settings: TableSettings, decimal: str
 ) -> tuple[columns.Target, NDArray[Any], NDArray[np.bool_]]:
     try:
-        return columns.infer_target(settings.target, values, settings.known_task, decimal)
+        return columns.infer_target(settings.target, values, settings.known_task, decimal, settings.errors)
     except columns.UnreadableValue as error:
         if settings.head is None:
             raise
@@ -123,15 +125,6 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
     shown = " < ".join(map(str, target.classes[:10])) + " < …" * (len(target.classes) > 10)
     cure = "" if numbers else "; if that is not their order, number them, as in 1 low, 2 high"
     return [f"classes are taken in the order {shown}{cure}"]
-
-
-def _check_columns(names: tuple[str, ...], settings: TableSettings) -> None:
-    needed = (settings.target, *settings.roles, *settings.drop, *settings.kinds)
-    if lacking := [name for name in needed if name not in names]:
-        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise columns.TableError(f"the table has no column `{lacking[0]}`; it has {shown}")
-    if settings.target in settings.roles or settings.target in settings.drop:
-        raise columns.TableError(f"`{settings.target}` is the target and cannot be anything else")
 
 
 def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -2,21 +2,24 @@
 
 import gzip
 import os
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from deep_ensembles._arrow import csv, pa, parquet
+from deep_ensembles._arrow import csv, pa, parquet, pc
 from deep_ensembles._checks import check_integer
-from deep_ensembles._files import replacing
+from deep_ensembles._files import check_replaceable, holds_model, replacing
 from deep_ensembles.columns import TableError
 from deep_ensembles.tabular.text import TextFile, open_text_file, unique_names
 
 _ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".psv", ".parquet", ".pq")
 _PACKED = (".gz", ".bz2", ".zst")
-_FORMATS = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz")
+TABLES, PAGES = (".csv", ".tsv", ".parquet", ".csv.gz", ".tsv.gz"), (".html",)  # endings of files to write
+_FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?$"
 _ROWS_AT_ONCE, _PARQUET_BUFFER = 1 << 18, 1 << 20
 
 Source = str | os.PathLike[str]
@@ -96,11 +99,6 @@ class TableFiles:
         """The columns, each with a name of its own."""
         return self.files[0].names
 
-    def check_output(self, path: str | os.PathLike[str]) -> None:
-        """Refuse to write over a file that is read."""
-        if Path(path).resolve() in {file.path.resolve() for file in self.files}:
-            raise TableError(f"{path} is a file that is read; write to another one")
-
     @property
     def notes(self) -> list[str]:
         """What is worth saying of the files; reading may add to it."""
@@ -138,9 +136,32 @@ class TableFiles:
 
     def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
         wanted = self.names if columns is None else tuple(columns)
-        if lacking := [name for name in wanted if name not in set(self.names)]:
-            raise TableError(f"{self.files[0].path} has no column {', '.join(f'`{name}`' for name in lacking)}")
+        self.check_columns(wanted)
         return wanted
+
+    def check_columns(self, wanted: Iterable[str]) -> None:
+        """Raise for the first of some names that no column has."""
+        table = self.files[0].path.name if len(self.files) == 1 else "the table"
+        check_known(table, wanted, self.names)
+
+
+def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
+
+    Example:
+        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
+        Traceback (most recent call last):
+        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
+    """
+    known = set(names)
+    lacking = next((name for name in wanted if name not in known), None)
+    if lacking is None:
+        return
+    by_folded = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(lacking.casefold(), by_folded, 1)
+    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
+    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
+    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:
@@ -178,14 +199,18 @@ def open_table(paths: Source | Iterable[Source]) -> TableFiles:
         >>> open_table(path).read().to_pylist()
         [{'pet': 'cat', 'age': '3'}]
     """
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    parts = [part for path in given for part in _files(Path(path))]
+    parts = [part for path in sources(paths) for part in _files(Path(path))]
     if not parts:
         raise TableError("a table needs at least one file, got none")
     files = tuple(map(_open, parts))
     for file in files[1:]:
         _check_same(files[0], file)
     return TableFiles(files)
+
+
+def sources(paths: Source | Iterable[Source]) -> list[Source]:
+    """The paths of a table as a list, be it one."""
+    return [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
 
 
 def _files(path: Path) -> list[Path]:
@@ -262,7 +287,7 @@ def writing(path: Source) -> Iterator[TableWriter]:
         >>> path.read_text()
         '"age"\\n3\\n'
     """
-    check_ending(path)
+    _check_ending(Path(path), TABLES)
     target = Path(path)
     with ExitStack() as stack:
         table = TableWriter(target, stack)
@@ -271,10 +296,69 @@ def writing(path: Source) -> Iterator[TableWriter]:
             raise TableError(f"nothing was written to {target}")
 
 
-def check_ending(path: Source) -> None:
-    """The ending names a format that can be written."""
-    if not Path(path).name.lower().endswith(_FORMATS):
-        raise TableError(f"{path} must end in one of {', '.join(_FORMATS)}, which says how it is written")
+def safe_cells(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Text that a spreadsheet would run as a formula, names of columns too, with an apostrophe before it; no numbers.
+
+    Example:
+        >>> safe_cells(pa.record_batch({"=a": ["=1+1", "-3.5", "@x", "a=b"]})).to_pydict()
+        {"'=a": ["'=1+1", '-3.5', "'@x", 'a=b']}
+    """
+    names = _safe(pa.array(batch.schema.names, pa.string())).to_pylist()
+    return pa.RecordBatch.from_arrays(list(map(_safe, batch.columns)), names)
+
+
+def _safe(values: pa.Array) -> pa.Array:
+    types = pa.types
+    if not any(is_kind(values.type) for is_kind in (types.is_string, types.is_large_string, types.is_binary)):
+        return values
+    runs = pc.and_(pc.match_substring_regex(values, _FORMULA), pc.invert(pc.match_substring_regex(values, _NUMBER)))
+    mark, nothing = (pa.scalar(sign, pa.string()).cast(values.type) for sign in ("'", ""))
+    return pc.if_else(runs, pc.binary_join_element_wise(mark, values, nothing), values)
+
+
+def check_output(path: Source, endings: Sequence[str] = (), *, inputs: Iterable[Source] = (), replace: bool = False) -> None:
+    """Refuse a place to write where something would be lost, or would be in the way of what is read there.
+
+    Arguments:
+        path: of a file; or, without endings, of a model folder.
+        endings: those that a file of its kind has: `TABLES` or `PAGES`.
+        inputs: what the command reads, and other folders that it writes; nothing is written over or into them.
+        replace: whether a model that is there may be replaced.
+    """
+    target = Path(path)
+    if endings:
+        _check_ending(target, endings)
+        if target.is_symlink():
+            raise TableError(f"{path} is a link to another file; write to a file of its own")
+        if target.exists() and not target.is_file():
+            raise TableError(f"{path} is {'a folder' if target.is_dir() else 'a device'}; name a file to write")
+    place = target.resolve()
+    for read in map(Path, inputs):
+        if place == read.resolve() or (target.exists() and read.exists() and _holds(read, target)):
+            raise TableError(f"{path} is read by the same command; write to another place")
+        if read.resolve() in place.parents:
+            raise TableError(f"{path} is inside {read}, which is read or written as a whole; write to another folder")
+    if inside := [folder for folder in place.parents if holds_model(folder)]:
+        raise TableError(f"{path} is inside the model folder {inside[0]}, which holds nothing else; write to another one")
+    folder = next((folder for folder in place.parents if folder.exists()), place)
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise TableError(f"{path} cannot be written: {folder} is {'read-only' if folder.is_dir() else 'not a folder'}")
+    if not endings:
+        check_replaceable(target)
+        if holds_model(target) and not replace:
+            raise TableError(f"{path} holds a model already; write to another folder, or replace it with --force")
+
+
+def _holds(read: Path, target: Path) -> bool:
+    """Whether a file is one that is read, maybe by another name: a link, or a part of a folder."""
+    parts = read.iterdir() if read.is_dir() else [read]
+    return any(part.exists() and target.samefile(part) for part in parts)
+
+
+def _check_ending(path: Path, endings: Sequence[str]) -> None:
+    if not path.name.lower().endswith(tuple(endings)):
+        known = f"one of {', '.join(endings)}, which says how it is written" if len(endings) > 1 else endings[0]
+        raise TableError(f"{path} must end in {known}")
 
 
 def _begin(path: Path, schema: pa.Schema, stack: ExitStack) -> Any:

@@ -25,6 +25,7 @@ from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibratio
 from deep_ensembles.tabular.head import name_of
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.values import check_values
 from deep_ensembles.training import Checkpoint
 
 ENOUGH = 20  # rows to choose a recalibration by
@@ -63,9 +64,11 @@ def fit_table(
     train, rest = read_parts(data, settings, log)
     check_recalibration(settings.recalibration, train.head, len(rest) or len(train))
     schema = train.schema(settings)
+    check_values(schema, (train, rest), settings.errors, log)
     log(schema.listing())
     log(_use_of_rows(len(train), len(rest), settings))
-    inputs, unseen = schema.encode(train.table), schema.encode(rest.table) if len(rest) else None
+    inputs = schema.encode(train.table, "missing")
+    unseen = schema.encode(rest.table, "missing") if len(rest) else None
     # Where rows are the latest, these say what a recalibration must allow for; folds of earlier ones do not.
     by_recipe = settings.recalibration == "auto" and train.times is None
     others: dict[str, Any] = {"checkpoint": checkpoint, "verbose": verbose} | ({} if by_recipe else {"recalibration": None})

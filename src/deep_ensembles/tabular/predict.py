@@ -19,7 +19,7 @@ from deep_ensembles._terminal import progress
 from deep_ensembles.columns import TableError
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Conformal, Prediction
-from deep_ensembles.tabular.files import TableFiles, check_ending, open_table, writing
+from deep_ensembles.tabular.files import TABLES, TableFiles, check_output, open_table, safe_cells, sources, writing
 from deep_ensembles.tabular.model import TableModel
 
 BATCH_ROWS = 65536
@@ -37,6 +37,7 @@ class PredictionOptions:
         abstain_above: mark rows whose standard deviation is more; for numbers.
         keep: columns of the table to carry over.
         errors: `refuse` values that cannot be read, or take them as `missing`.
+        safe_cells: put an apostrophe before text that a spreadsheet would run as a formula.
     """
 
     coverage: float = 0.9
@@ -45,6 +46,7 @@ class PredictionOptions:
     abstain_above: float | None = None
     keep: tuple[str, ...] = ()
     errors: str = "refuse"
+    safe_cells: bool = False
 
     def __post_init__(self) -> None:
         check_number("coverage", self.coverage, low=0, high=1, above=True, below=True)
@@ -222,19 +224,21 @@ def predict_table(
         out: a file that ends in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
         workers: threads that predict side by side; worth more than 1 where torch uses one thread each.
         verbose: 1 for a progress bar on a terminal.
-        options: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`; see `PredictionOptions`.
+        options: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`, `safe_cells`; see
+            `PredictionOptions`.
     """
     chosen = PredictionOptions(**options)
-    _check_task(model, chosen)
-    check_ending(out)
-    files = open_table(data)
-    files.check_output(out)
-    _check_names(model, files.names, chosen)
+    check_task(model, chosen)
+    paths = sources(data)
+    check_output(out, TABLES, inputs=paths)
+    files = open_table(paths)
+    files.check_columns(chosen.keep)
+    check_names(model, files.names, chosen)
     wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
     rows, abstained = 0, 0
     counts = np.zeros(len(model.schema.columns), dtype=np.int64)
     with writing(out) as table, progress("predicting", files.n_rows, "rows", verbose=verbose) as update:
-        for done, unseen in _in_order(partial(_predicted, model, chosen), _numbered(files, wanted), workers):
+        for done, unseen in _in_order(partial(predict_batch, model, chosen), _numbered(files, wanted), workers):
             if "abstain" in done.schema.names:
                 abstained += pc.sum(done.column("abstain")).as_py() or 0
             table.write(done)
@@ -273,7 +277,8 @@ def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: 
                 future.cancel()
 
 
-def _check_task(model: TableModel, options: PredictionOptions) -> None:
+def check_task(model: TableModel, options: PredictionOptions) -> None:
+    """Refuse options that are for another task."""
     if model.target.classes and options.abstain_above is not None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
     if not model.target.classes and options.abstain_below is not None:
@@ -282,10 +287,9 @@ def _check_task(model: TableModel, options: PredictionOptions) -> None:
         raise TableError("the model predicts classes, which have no quantiles")
 
 
-def _check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
+def check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
+    """Refuse a table that lacks columns, and columns to keep that are called as predictions are."""
     model.schema.check(names)
-    if lacking := [name for name in options.keep if name not in names]:
-        raise TableError(f"the table has no column `{lacking[0]}` to keep; it has {', '.join(names[:20])}")
     made = column_names(model, options)
     if clash := [name for name in options.keep if name in made]:
         raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
@@ -296,7 +300,7 @@ def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
     return [name for output in _outputs(model) for name in output.names(model, options)]
 
 
-def _predicted(
+def predict_batch(
     model: TableModel, options: PredictionOptions, numbered: tuple[pa.RecordBatch, int]
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """Predictions for a batch, and for each column of the model how many values training did not see."""
@@ -310,7 +314,8 @@ def _predicted(
             if names := output.names(model, options):
                 values = output.values(batch)
                 made |= dict(zip(names, values.T, strict=True)) if "<" in output.name else {output.name: values}
-    return pa.record_batch({name: _array(values) for name, values in made.items()}), unseen.sum(0)
+    done = pa.record_batch({name: _array(values) for name, values in made.items()})
+    return safe_cells(done) if options.safe_cells else done, unseen.sum(0)
 
 
 def _array(values: NDArray[Any] | Tensor | pa.Array) -> pa.Array:

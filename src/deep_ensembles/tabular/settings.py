@@ -38,6 +38,7 @@ class TableSettings:
             that suits the rows best, for classes `categorical`.
         drop: columns that are no inputs.
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
+        errors: `refuse` values that cannot be read, or take them as `missing`.
         weights: a column of weights ≥ 0.
         group: a column; rows of a group are held out together.
         time: a column; the latest rows are held out. It is an input too, unless dropped.
@@ -58,6 +59,7 @@ class TableSettings:
     head: str | None = None
     drop: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
+    errors: str = "refuse"
     weights: str | None = None
     group: str | None = None
     time: str | None = None
@@ -82,6 +84,7 @@ class TableSettings:
             for size in self.hidden_sizes:
                 check_integer("hidden_sizes", size, low=1)
             object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
+        require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
         if self.task not in (None, known_task := self.known_task):
             raise TableError(f"the head {self.head} is for {known_task}, but the task is {self.task}; leave one of them out")

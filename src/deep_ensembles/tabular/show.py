@@ -1,0 +1,114 @@
+"""What a model folder holds, said without data and without loading its networks."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deep_ensembles._files import json_ready, model_file_errors, read_config
+from deep_ensembles._terminal import Listing
+from deep_ensembles.columns import Schema, Target
+
+_MOST_CLASSES = 10
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """What a model folder says of itself.
+
+    Arguments:
+        path: the folder.
+        about: plain data: the kind of model, networks, size and version; of a table also target, task, classes and rows.
+        schema: the columns of a table; None for models of arrays.
+        scores: of rows that were held out in training, by name.
+        chosen: settings, as the recipe chose them or was told.
+    """
+
+    path: str
+    about: Mapping[str, Any]
+    schema: Schema | None
+    scores: Mapping[str, float | None]
+    chosen: Mapping[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        content = {**self.about, "held_out_scores": self.scores, "chosen": self.chosen}
+        if self.schema is not None:
+            names = {column: type(column).__name__.lower() for column in self.schema.columns}
+            content["columns"] = [
+                {"name": column.name, "kind": kind, "summary": column.summary()} for column, kind in names.items()
+            ]
+            content["left_out"] = dict(self.schema.dropped)
+        ready: dict[str, Any] = json_ready(content)
+        return ready
+
+    def listings(self) -> list[Listing | str]:
+        """What it is, its columns, its scores, what was chosen, and how to use it, in lines to be copied."""
+        listings: list[Listing | str] = [Listing("", ["model", self.path], self._facts(), words=[self.path])]
+        listings += [] if self.schema is None else [self.schema.listing()]
+        for title, head, values in (("Held-out scores", "score", self.scores), ("What was chosen", "setting", self.chosen)):
+            rows = [[name.replace("_", " "), _text(value)] for name, value in values.items() if value is not None]
+            listings += [Listing(title, [head, "value"], rows, words=["value"])] if rows else []
+        return [*listings, *self._uses()]
+
+    def _facts(self) -> list[list[str]]:
+        about, rows = self.about, self.about.get("rows")
+        lines = {"kind": about["kind"], "predicts": None, "classes": None, "trained on": None}
+        if "target" in about:
+            lines["predicts"] = f"{about['target']} ({about['task']})"
+            shown = ", ".join(map(str, about["classes"][:_MOST_CLASSES])) + ", …" * (len(about["classes"]) > _MOST_CLASSES)
+            lines["classes"] = shown and f"{len(about['classes'])}: {shown}"
+        if rows:
+            lines["trained on"] = f"{rows['trained']} rows" + f"; {rows['held_out']} more held out" * bool(rows["held_out"])
+        lines |= {"networks": str(about["networks"]), "size on disk": _size(about["bytes"])}
+        lines["written by"] = about["version"] and f"deep-ensembles {about['version']}"
+        return [[name, value] for name, value in lines.items() if value]
+
+    def _uses(self) -> list[str]:
+        path, loaded = shlex.quote(self.path), f"from deep_ensembles import load; model = load({self.path!r})"
+        if "target" not in self.about:
+            return [f"python    {loaded}"]
+        return [
+            f"predict   deep-ensembles predict {path} new.csv --out predictions.csv",
+            f"evaluate  deep-ensembles evaluate {path} known.csv --report report.html",
+            f"python    {loaded}; model(frame)",
+        ]
+
+
+def _text(value: Any) -> str:
+    """A number, a list or a mapping as people read it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value)) or "none"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _size(n_bytes: int) -> str:
+    """
+    Example:
+        >>> _size(1_500_000), _size(700)
+        ('1.5 MB', '1 kB')
+    """
+    return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e6 else f"{max(1, round(n_bytes / 1e3))} kB"
+
+
+def show_model(path: str | os.PathLike[str]) -> ModelSummary:
+    """What a model folder holds: the target, the columns, held-out scores, what was chosen, its size and version.
+
+    Arguments:
+        path: a folder that `deep-ensembles fit` or `save` wrote.
+    """
+    with model_file_errors(path):
+        config, n_bytes = read_config(path)
+        about = {"kind": str(config["kind"]), "networks": int(config["ensemble"]["n_members"]), "bytes": n_bytes}
+        about["version"] = str(config.get("versions", {}).get("deep-ensembles", ""))
+        if "table" not in config:
+            return ModelSummary(str(path), about, None, {}, {})
+        table = config["table"]
+        schema, target, facts = Schema.from_data(table["schema"]), Target.from_data(table["target"]), table["facts"]
+        about |= {"target": target.name, "task": target.task, "classes": target.classes, "rows": facts["rows"]}
+        summary = ModelSummary(str(path), about, schema, facts.get("held_out_scores", {}), facts.get("chosen", {}))
+        summary.listings()  # what does not fit together is no model
+        return summary
