@@ -220,9 +220,31 @@ def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa
     return ("date" if parsing.is_date(kind) else "boolean"), "", values
 
 
+def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a column, be it an input, only tells rows apart: it counts them, or is called an id and most values differ.
+
+    Example:
+        >>> [identifies_rows(*column) for column in (("key", pa.array(["a", "b", "b"])), ("n", pa.array([3, 1, 2])))]
+        [True, True]
+    """
+    values = parsing.plain(values)
+    distinct = len(values.unique())
+    read = parsing.plain_numbers(values) if parsing.is_text(values.type) else None
+    read = parsing.floats(values) if parsing.is_number(values.type) else read
+    if read is not None and not (read == np.floor(read)).all():
+        return False
+    if read is not None and distinct == len(read) == np.ptp(read) + 1:
+        return True
+    return _is_called_identifier(name) and 2 * distinct > len(values)
+
+
+def _is_called_identifier(name: str) -> bool:
+    return bool(_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+
+
 def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
     """Whether a column is called an id and holds whole numbers that are all different."""
-    if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or len(read) < _FEW_ROWS or np.isnan(read).any():
+    if not _is_called_identifier(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
         return False
     return bool((read == np.floor(read)).all()) and len(np.unique(read)) == len(read)
 

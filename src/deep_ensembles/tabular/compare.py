@@ -137,7 +137,7 @@ def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]
         raise TableError(f"`{settings.group}` has {n_groups} groups, too few for {n_folds} folds")
     common = read.target.classes and np.bincount(read.y.astype(np.int64)).min() >= n_folds
     classes = read.y if common else None
-    return cross_validation_splits(n_folds, n, classes=classes, groups=read.groups, times=read.times, seed=settings.seed)
+    return cross_validation_splits(n_folds, n, classes=classes, groups=read.together, times=read.times, seed=settings.seed)
 
 
 @dataclass(frozen=True, eq=False)

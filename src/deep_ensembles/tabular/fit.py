@@ -75,13 +75,14 @@ def fit_table(
         known, mixture = _out_of_fold(ensemble, inputs, train)
     else:
         known, mixture = rest, ensemble.mixture(unseen)
-    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, groups=known.groups, times=known.times)
+    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, groups=known.together, times=known.times)
     ensemble = ensemble if by_recipe else replace(ensemble, recalibration=held.fit_all())
     single = held.fit_all(single=True) if ensemble.n_members > 1 else None
     facts = {
         "rows": {"trained": len(train), "held_out": len(rest)},
         "constant": _constant(train),
         "settings": asdict(settings),
+        "notes": list(train.notes),
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
     }

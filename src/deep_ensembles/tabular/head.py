@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import TableError, skewness
 from deep_ensembles.heads import Point, StudentT
 from deep_ensembles.settings import known_objects
 from deep_ensembles.training.prepare import support_in_words
@@ -156,17 +156,11 @@ def _suggested_for_numbers(values: NDArray[np.float64]) -> tuple[str, str] | Non
         if values.min() > 0 and reached < values.max() < high:
             return f"logit_normal:low=0,high={high:g}", f"all values are between 0 and {high:g}"
     scaled = values / (np.abs(values).max() or 1.0)
-    if scaled.min() > 0 and _skewness(scaled) > 1:
-        log_normal = _skewness(np.log(scaled)) > -0.5
+    if scaled.min() > 0 and skewness(scaled) > 1:
+        log_normal = skewness(np.log(scaled)) > -0.5
         return "log_normal" if log_normal else "gamma", "all values are above 0 and skewed to the right"
     low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75])
     far = np.abs(scaled - middle) > 5 * (high - low) / 1.349
     if 0.002 <= far.mean() <= 0.1:
         return "student_t", f"{far.mean():.1%} of the values are outliers, more than 5 robust deviations from the median"
     return None
-
-
-def _skewness(values: NDArray[np.float64]) -> float:
-    apart = values - values.mean()
-    deviation = apart.std()
-    return float(np.mean((apart / deviation) ** 3)) if deviation > 0 else 0.0
