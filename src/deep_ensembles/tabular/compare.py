@@ -184,8 +184,10 @@ class _Methods:
         return [fit_by_recipe(task, self.settings, effort, **others) for task in self._tasks]
 
     def _tested(self, models: Sequence[Callable[[Any], Any]]) -> list[Any]:
-        """What the model of each fold predicts for its test rows."""
-        return [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
+        """What the model of each fold predicts for its test rows, within the bounds."""
+        predicted = [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
+        bounds = self.settings.chosen_bounds
+        return predicted if bounds is None else list(map(bounds, predicted))
 
     def _single(self, fitted: Fitted, task: Task) -> Callable[[Any], Any]:
         """The first network, recalibrated if the ensemble is."""

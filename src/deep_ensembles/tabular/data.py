@@ -107,6 +107,8 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     if len(y) < LEAST_ROWS:
         raise columns.TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
     check_targets(head, settings.target, y, rows)
+    if settings.chosen_bounds is not None:
+        settings.chosen_bounds.check(head, settings.target, y, rows)
     groups = None if settings.group is None else columns.read_groups(settings.group, table[settings.group])
     times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
     read = TableData(table, target, y, head, rows, weights, groups, times, decimal)
