@@ -19,7 +19,7 @@ from deep_ensembles.columns._column import Column, TableError
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import Date, date, date_pattern
-from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number
+from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number, quick_numbers
 from deep_ensembles.columns.text import Text, text
 
 KINDS: dict[str, Callable[..., Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
@@ -228,14 +228,13 @@ def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
         [True, True]
     """
     values = parsing.plain(values)
-    distinct = len(values.unique())
-    read = parsing.plain_numbers(values) if parsing.is_text(values.type) else None
-    read = parsing.floats(values) if parsing.is_number(values.type) else read
-    if read is not None and not (read == np.floor(read)).all():
-        return False
-    if read is not None and distinct == len(read) == np.ptp(read) + 1:
+    for part in (values.slice(0, 100), values):  # a few values tell of most columns
+        read = quick_numbers(part)
+        if read is not None and not (read == np.floor(read)).all():
+            return False
+    if read is not None and np.ptp(read) == len(read) - 1 and len(np.unique(read)) == len(read):
         return True
-    return _is_called_identifier(name) and 2 * distinct > len(values)
+    return _is_called_identifier(name) and 2 * len(values.unique()) > len(values)
 
 
 def _is_called_identifier(name: str) -> bool:

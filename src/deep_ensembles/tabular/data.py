@@ -16,8 +16,9 @@ from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
 from deep_ensembles.tabular.copies import find_copies, joined
 from deep_ensembles.tabular.files import open_table
-from deep_ensembles.tabular.head import check_targets, suggested_head
+from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.suspicions import Suspicions
 
 Log = Callable[[str | Listing], None]
 LEAST_ROWS = 10
@@ -120,10 +121,13 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
 
 def _looked_at(data: TableData, settings: TableSettings) -> TableData:
     """The rows with their copies and with notes on what looks wrong, which nothing is done about."""
-    copies = find_copies(data.table, data.schema(settings), settings.time)
-    notes = [] if copies is None else [copies.note(data.rows)]
+    schema = data.schema(settings)
+    copies = find_copies(data.table, schema, settings.time)
+    groups = None if copies is None else copies.groups
+    notes = Suspicions(data.table, schema, data.target, data.y, data.rows, groups).notes()
+    notes += [] if copies is None else [copies.note(data.rows)]
     notes += _notes_on_head(data.target, data.y, settings)
-    return replace(data, copies=None if copies is None else copies.groups, notes=tuple(notes))
+    return replace(data, copies=groups, notes=tuple(notes))
 
 
 def _inferred_target(
@@ -146,7 +150,11 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
     if settings.head is None:
         levels = np.array(target.classes) if target.classes else None
         suggested = suggested_head(y, levels) if numbers else None
-        return [f"`{target.name}` may ask for --head {suggested[0]}: {suggested[1]}"] if suggested else []
+        # Heads of bounded numbers take none on a bound; counts and positive numbers have theirs.
+        open_ended = not target.classes and settings.bounds is None and (suggested is None or suggested[0] == "student_t")
+        ends = suggested_bounds(y) if open_ended else None
+        options = ("--head", suggested), ("--bounds", ends)
+        return [f"`{target.name}` may ask for {option} {found[0]}: {found[1]}" for option, found in options if found]
     if settings.chosen_head.point != "median" or not target.classes:
         return []
     shown = " < ".join(map(str, target.classes[:10])) + " < …" * (len(target.classes) > 10)

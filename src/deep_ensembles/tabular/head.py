@@ -128,6 +128,24 @@ def suggested_head(y: NDArray[Any], levels: NDArray[Any] | None = None) -> tuple
     return counts or _suggested_for_numbers(values)
 
 
+def suggested_bounds(y: NDArray[Any]) -> tuple[str, str] | None:
+    """The bounds that numbers look made for, some of which lie on one, so that heads with bounds refuse them; and why.
+
+    Example:
+        >>> suggested_bounds(np.append(np.linspace(0.1, 0.9, 30), 1.0))
+        ('0,1', 'all values are from 0 to 1, some of them on a bound')
+    """
+    low, high = float(y.min()), float(y.max())
+    if len(y) < _FEW_ROWS or low < 0 or len(np.unique(y)) < _FEW_ROWS:
+        return None
+    end = 100 if high == 100 else 1
+    if low < high / 2 and (high == end or (low == 0 and 0.5 < high < 1)):
+        return f"0,{end}", f"all values are from 0 to {end}, some of them on a bound"
+    if low == 0 and skewness(y) > 1:
+        return "0,", f"all values are 0 or more and skewed to the right, {(y == 0).mean():.0%} of them 0"
+    return None
+
+
 def _suggested_for_levels(values: NDArray[np.float64], counts: tuple[str, str] | None) -> tuple[str, str] | None:
     """Of few whole numbers: counts if they start at 0 and thin out, else classes whose order may matter."""
     shown, shares = np.unique(values, return_counts=True)
