@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from deep_ensembles.columns import (
     Category,
@@ -22,6 +23,7 @@ from deep_ensembles.columns import (
     UnreadableValue,
     category,
     date,
+    identifies_rows,
     infer_schema,
     infer_target,
     kind_of,
@@ -552,3 +554,38 @@ def test_classes_that_are_numbers_sort_as_numbers() -> None:
     target, codes, _ = infer_target("size", pa.array(["10.5", "2.5", "10.5", "7"]), "classification")
     assert target.classes == ("2.5", "7", "10.5")
     assert codes.tolist() == [2, 0, 2, 1]
+
+
+def test_a_target_of_numbers_says_which_values_it_has() -> None:
+    target = infer_target("claims", pa.array([0.0, 0.0, 1.0, 7.0, None]))[0]
+    assert (target.low, target.high, target.whole, target.zeros) == (0.0, 7.0, True, 0.5)
+    assert target.skewness == pytest.approx(stats.skew([0, 0, 1, 7]))
+    assert Target.from_data(target.data()) == target
+    huge = infer_target("huge", pa.array([1e308, -1e308, 5e307, 0.5]))[0]
+    assert not huge.whole
+    assert np.isfinite(huge.skewness)
+
+
+def test_a_target_of_an_older_model_is_read() -> None:
+    target = infer_target("size", pa.array([1.5, 2.5, 4.0]))[0]
+    older = {
+        name: value for name, value in target.data().items() if name not in ("low", "high", "whole", "skewness", "zeros")
+    }
+    assert Target.from_data(older).name == "size"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "identifies"),
+    [
+        ("n", [5, 3, 4, 6], True),
+        ("n", ["5", "3", "4", "6"], True),
+        ("n", [5, 3, 4, 9], False),
+        ("customer_id", [5, 3, 3, 9], True),
+        ("customer_id", [5, 3, 3, 5], False),
+        ("refractive index", [1.33, 1.5, 2.4], False),
+        ("key", ["a", "b", "c", "c"], True),
+        ("n", [1, 2, None], False),
+    ],
+)
+def test_what_tells_rows_apart(name: str, values: list[Any], identifies: bool) -> None:
+    assert identifies_rows(name, pa.array(values)) is identifies

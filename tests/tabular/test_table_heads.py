@@ -22,8 +22,9 @@ from deep_ensembles.columns import TableError
 from deep_ensembles.heads import GaussianMixture, LogitNormal, Normal, Poisson, Quantiles, StudentT, ZeroInflated
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.tabular import TableSettings, compare_table, evaluate_table, fit_table, predict_table, read_settings
+from deep_ensembles.tabular.bounds import Bounds
 from deep_ensembles.tabular.compare import _count_nll
-from deep_ensembles.tabular.head import head_named, heads, suggested_head
+from deep_ensembles.tabular.head import head_named, heads, suggested_bounds, suggested_head
 
 QUICK_HEAD = {**QUICK, "members": 2, "max_epochs": 3, "recalibration": "none"}
 
@@ -344,3 +345,23 @@ def test_a_suggestion_is_logged_once_and_not_acted_on(tmp_path: Path) -> None:
         expected = "note: `percent` may ask for --head logit_normal:low=0,high=100: all values are between 0 and 100"
         assert notes == ([expected] if head is None else [])
         assert type(fitted.model.ensemble.head) in ((Normal, StudentT) if head is None else (Normal,))
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        (np.append(np.linspace(0.1, 0.9, 50), 1.0), "0,1"),
+        (np.append(np.linspace(0.1, 0.9, 50), 0.0), "0,1"),
+        (np.append(np.linspace(10, 90, 50), 100.0), "0,100"),
+        (np.append(np.exp(np.linspace(-3, 5, 50)), 0.0), "0,"),
+        (np.linspace(0.95, 1, 50), None),
+        (np.linspace(-1, 1, 50), None),
+        (np.linspace(0, 40, 50), None),
+        (np.repeat([0.0, 0.5, 1.0], 20), None),
+    ],
+)
+def test_numbers_on_a_bound_suggest_bounds(values: np.ndarray, bounds: str | None) -> None:
+    suggested = suggested_bounds(values)
+    assert (suggested and suggested[0]) == bounds
+    if bounds:
+        Bounds.named(bounds).check(Normal(), "y", values, np.arange(len(values)))

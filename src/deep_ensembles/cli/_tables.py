@@ -26,6 +26,7 @@ Head = Annotated[
     str | None,
     Option(help="The distribution to predict: poisson, logit_normal:low=0,high=100, … (docs/heads.md; chosen by default)"),
 ]
+Bounds = Annotated[str | None, Option(help="Possible numbers, as in 0,100 or 0, (no largest): predictions stay inside.")]
 Drop = Annotated[str | None, Option(help="Columns that are no inputs, with commas between; quote names with one.")]
 Kinds = Annotated[str | None, Option(help="Kinds of columns, as in zip=category,id=drop; found out by default.")]
 Weights = Annotated[str | None, Option(help="A column, no input, of what rows count in training.")]
@@ -53,6 +54,7 @@ def fit(
     target: Target = None,
     task: Task = None,
     head: Head = None,
+    bounds: Bounds = None,
     drop: Drop = None,
     kinds: Kinds = None,
     errors: FitErrors = None,
@@ -256,6 +258,7 @@ def compare(
     folds: Annotated[int, Option(min=2, help="Folds of the cross-validation.")] = 5,
     task: Task = None,
     head: Head = None,
+    bounds: Bounds = None,
     drop: Drop = None,
     kinds: Kinds = None,
     errors: FitErrors = None,

@@ -5,8 +5,16 @@ pyarrow.
 """
 
 from deep_ensembles.columns._column import Column, TableError, UnreadableValue
-from deep_ensembles.columns._schema import FITS, KINDS, Schema, column_data, column_from, infer_schema, kind_of
-from deep_ensembles.columns._target import TASKS, Target, infer_target, read_groups, read_times, read_weights
+
+# isort: off
+from deep_ensembles.columns._schema import (
+    FITS, KINDS, Schema, column_data, column_from, identifies_rows, infer_schema, kind_of,
+)  # fmt: skip
+from deep_ensembles.columns._target import (
+    TASKS, Target, infer_target, read_groups, read_times, read_weights, skewness,
+)  # fmt: skip
+
+# isort: on
 from deep_ensembles.columns.boolean import Boolean, boolean
 from deep_ensembles.columns.category import Category, category
 from deep_ensembles.columns.date import Date, date
@@ -15,6 +23,6 @@ from deep_ensembles.columns.text import Text, text
 
 __all__ = [
     "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Number", "Schema", "TableError", "Target", "Text",
-    "UnreadableValue", "boolean", "category", "column_data", "column_from", "date", "infer_schema", "infer_target",
-    "kind_of", "number", "read_groups", "read_times", "read_weights", "text",
+    "UnreadableValue", "boolean", "category", "column_data", "column_from", "date", "identifies_rows",
+    "infer_schema", "infer_target", "kind_of", "number", "read_groups", "read_times", "read_weights", "skewness", "text",
 ]  # fmt: skip

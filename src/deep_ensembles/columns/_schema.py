@@ -19,7 +19,7 @@ from deep_ensembles.columns._column import Column, TableError
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import Date, date, date_pattern
-from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number
+from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number, quick_numbers
 from deep_ensembles.columns.text import Text, text
 
 KINDS: dict[str, Callable[..., Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
@@ -224,9 +224,30 @@ def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa
     return ("date" if parsing.is_date(kind) else "boolean"), "", values
 
 
+def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a column, be it an input, only tells rows apart: it counts them, or is called an id and most values differ.
+
+    Example:
+        >>> [identifies_rows(*column) for column in (("key", pa.array(["a", "b", "b"])), ("n", pa.array([3, 1, 2])))]
+        [True, True]
+    """
+    values = parsing.plain(values)
+    for part in (values.slice(0, 100), values):  # a few values tell of most columns
+        read = quick_numbers(part)
+        if read is not None and not (read == np.floor(read)).all():
+            return False
+    if read is not None and np.ptp(read) == len(read) - 1 and len(np.unique(read)) == len(read):
+        return True
+    return _is_called_identifier(name) and 2 * len(values.unique()) > len(values)
+
+
+def _is_called_identifier(name: str) -> bool:
+    return bool(_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+
+
 def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
     """Whether a column is called an id and holds whole numbers that are all different."""
-    if not (_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name)) or len(read) < _FEW_ROWS or np.isnan(read).any():
+    if not _is_called_identifier(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
         return False
     return bool((read == np.floor(read)).all()) and len(np.unique(read)) == len(read)
 

@@ -34,6 +34,10 @@ class Target:
         decimal: the decimal mark of numbers in text.
         reason: why it is this task.
         notes: what else is worth saying.
+        low, high: the least and the largest number.
+        whole: whether all numbers are whole.
+        skewness: of the numbers, more than 0 where large ones lie far away.
+        zeros: the share of numbers that are 0.
 
     Example:
         >>> target, codes, kept = infer_target("pet", pa.array(["cat", "dog", None, "dog"]))
@@ -47,6 +51,11 @@ class Target:
     decimal: str = "."
     reason: str = ""
     notes: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    skewness: float = 0.0
+    zeros: float = 0.0
 
     def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1, errors: str = "refuse") -> NDArray[np.float64]:
         """Numbers, or codes of classes, NaN where missing; a class that training did not see cannot be read.
@@ -124,7 +133,7 @@ def infer_target(
         codes = y[kept].astype(np.int64)
         return replace(target, notes=(*notes, *_left_out(kept), *_single_row_classes(target, codes))), codes, kept
     _check_varied(name, y[kept])
-    return replace(target, notes=(*notes, *_left_out(kept))), y[kept], kept
+    return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(y[kept])), y[kept], kept
 
 
 def _numbers(name: str, decimal: str) -> Number:
@@ -178,6 +187,24 @@ def _check_varied(name: str, known: NDArray[np.float64]) -> None:
         raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
     if known.min() == known.max():
         raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
+
+
+def _possible_values(known: NDArray[np.float64]) -> dict[str, Any]:
+    ends = {"low": float(known.min()), "high": float(known.max()), "whole": bool((known == np.floor(known)).all())}
+    return {**ends, "skewness": skewness(known), "zeros": float((known == 0).mean())}
+
+
+def skewness(values: NDArray[np.float64]) -> float:
+    r"""The mean of $z^3$, with $z = (x - \mu)/\sigma$; 0 where all values are the same.
+
+    Example:
+        >>> round(skewness(np.array([0.0, 0.0, 0.0, 1.0])), 3)
+        1.155
+    """
+    apart = values / (np.abs(values).max() or 1.0)  # cubes must neither under- nor overflow
+    apart = apart - apart.mean()
+    deviation = apart.std()
+    return float(np.mean((apart / deviation) ** 3)) if deviation > 0 else 0.0
 
 
 def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:

@@ -49,7 +49,7 @@ class Number(Column):
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = parsing.plain(values)
         may_be_plain = self.decimal == "." or not parsing.is_text(values.type)
-        if may_be_plain and (quick := _quick_numbers(values)) is not None:
+        if may_be_plain and (quick := quick_numbers(values)) is not None:
             return quick
         texts = parsing.text(values)
         read, bad = parsing.parse_numbers(texts, self.decimal)
@@ -87,7 +87,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", er
     """
     values = parsing.plain(values)
     words: tuple[str, ...] = ()
-    read, mark = _quick_numbers(values), "."
+    read, mark = quick_numbers(values), "."
     if read is None:
         texts = parsing.text(values)
         read, mark, bad = infer_numbers(texts, decimal)
@@ -98,7 +98,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", er
     return Number(name, **statistics, decimal=mark, words=words, infinite=infinite)
 
 
-def _quick_numbers(values: pa.Array) -> NDArray[np.float64] | None:
+def quick_numbers(values: pa.Array) -> NDArray[np.float64] | None:
     """Values that are numbers already, or that programs wrote as text; else None."""
     if parsing.is_number(values.type) or pa.types.is_boolean(values.type):
         return parsing.floats(values)

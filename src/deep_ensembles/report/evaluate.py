@@ -142,7 +142,7 @@ def _one_target(batch: Batch) -> Batch:
 
 
 def _subject(prediction: Any, point: str | None, constant: Distribution | None) -> Subject:
-    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+    mixture: Any = getattr(prediction, "mixture", prediction)
     if mixture.is_discrete:
         median = point == "median" if point is not None else isinstance(mixture.components, Ordered)
         point = "median" if median and isinstance(mixture.components, Ordered) else "mode"
@@ -164,7 +164,7 @@ def _has_mean(mixture: Mixture) -> bool:
 
 def _is_match(constant: Mixture, prediction: Prediction) -> bool:
     """Whether likelihoods can be compared: of the same family, or both of any number."""
-    mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+    mixture: Any = getattr(prediction, "mixture", prediction)
     kinds = [constant.components, mixture.components]
     same = family(kinds[0]) == family(kinds[1])
     return same or all(scaling_of(kind) in ("location-scale", None) and not is_whole(kind) for kind in kinds)
@@ -203,7 +203,7 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
         cure = "take one target at a time with `target(i)`"
         fits = len(prediction.batch_shape) == 1 and (not event or batch.which is not None)
         require(fits, "prediction", "of one number or class per row", f"shape {shape}", cure)
-        mixture = prediction.mixture if isinstance(prediction, Recalibrated) else prediction
+        mixture: Any = getattr(prediction, "mixture", prediction)
         if is_structured(batch.target) and shape[0]:
             checked = _checked_times(mixture, batch.target)
             moments = moments or batch.moments or brier_moments(checked.numpy())
@@ -229,7 +229,7 @@ def _checked_times(mixture: Mixture, target: Any) -> Tensor:
 def _in_double(prediction: Prediction) -> Prediction:
     if isinstance(prediction, Recalibrated):
         return Recalibrated(precise(prediction.mixture), prediction.before, prediction.after)
-    return precise(prediction)
+    return precise(prediction) if isinstance(prediction, Mixture) else prediction
 
 
 def _repeated(constant: Distribution, prediction: Any) -> Mixture:

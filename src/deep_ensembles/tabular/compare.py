@@ -184,7 +184,7 @@ def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]
         raise TableError(f"`{settings.group}` has {n_groups} groups, too few for {n_folds} folds")
     common = read.target.classes and np.bincount(read.y.astype(np.int64)).min() >= n_folds
     classes = read.y if common else None
-    return cross_validation_splits(n_folds, n, classes=classes, groups=read.groups, times=read.times, seed=settings.seed)
+    return cross_validation_splits(n_folds, n, classes=classes, groups=read.together, times=read.times, seed=settings.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,14 +245,15 @@ class _Methods:
         return [fit_by_recipe(task, self.settings, effort, **others) for task in self._tasks]
 
     def _tested(self, name: str, train: Callable[[], Sequence[Callable[[Any], Any]]]) -> list[Any]:
-        """What a method's model of each fold predicts for its test rows."""
+        """What a method's model of each fold predicts for its test rows, within the bounds."""
         start = time.perf_counter()
         models = train()
         trained = time.perf_counter()
         predictions = [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
         n = len(self.folds)
         self.seconds[name] = (trained - start) / n, (time.perf_counter() - trained) / n
-        return predictions
+        bounds = self.settings.chosen_bounds
+        return predictions if bounds is None else list(map(bounds, predictions))
 
     def _single(self, fitted: Fitted, task: Task) -> Callable[[Any], Any]:
         """The first network, recalibrated if the ensemble is."""

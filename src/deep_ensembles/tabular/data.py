@@ -14,9 +14,11 @@ from deep_ensembles._splits import Split, hold_out
 from deep_ensembles._terminal import Listing
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
+from deep_ensembles.tabular.copies import find_copies, joined
 from deep_ensembles.tabular.files import open_table
-from deep_ensembles.tabular.head import check_targets, suggested_head
+from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.suspicions import Suspicions
 
 Log = Callable[[str | Listing], None]
 LEAST_ROWS = 10
@@ -35,6 +37,9 @@ class TableData:
         rows: their numbers in the table as it was read, from 0.
         weights, groups, times: what columns say of rows; None where there is none.
         decimal: the likely decimal mark.
+        copies: a number for each row, the same for rows of (nearly) equal inputs; None where there are none.
+        notes: what a person should look at before training.
+        known_schema: what the columns of all rows are; None for some rows.
     """
 
     table: pa.Table
@@ -46,6 +51,9 @@ class TableData:
     groups: NDArray[np.int64] | None
     times: NDArray[np.float64] | None
     decimal: str
+    copies: NDArray[np.int64] | None = None
+    notes: tuple[str, ...] = ()
+    known_schema: columns.Schema | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -53,15 +61,25 @@ class TableData:
     def task(self, inputs: NDArray[np.float32]) -> Task:
         """What the recipe needs to know."""
         n_classes = len(self.target.classes)
-        return Task(inputs, self.y, n_classes, n_classes or 1, self.head, self.weights, self.groups)
+        return Task(inputs, self.y, n_classes, n_classes or 1, self.head, self.weights, self.together)
+
+    @property
+    def together(self) -> NDArray[np.int64] | None:
+        """The number of each row's group: rows that groups or copies hold together; None where there are neither."""
+        if self.groups is None or self.copies is None:
+            return self.copies if self.groups is None else self.groups
+        return joined(self.groups, self.copies)
 
     def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
         arrays: Any = {name: values[rows] for name, values in vars(self).items() if isinstance(values, np.ndarray)}
-        return replace(self, table=self.table.take(pa.array(rows)), **arrays)
+        schema = self.known_schema if len(rows) == len(self) else None
+        return replace(self, table=self.table.take(pa.array(rows)), known_schema=schema, **arrays)
 
     def schema(self, settings: TableSettings) -> columns.Schema:
         """What columns are, inferred from the rows."""
+        if self.known_schema is not None:
+            return self.known_schema
         known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal, "errors": "missing"}
         return columns.infer_schema(self.table, settings.target, drop=settings.not_inputs, **known)
 
@@ -92,11 +110,26 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     if len(y) < LEAST_ROWS:
         raise columns.TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
     check_targets(head, settings.target, y, rows)
-    for note in _notes_on_head(target, y, settings):
-        log(f"note: {note}")
+    if settings.chosen_bounds is not None:
+        settings.chosen_bounds.check(head, settings.target, y, rows)
     groups = None if settings.group is None else columns.read_groups(settings.group, table[settings.group])
     times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
-    return TableData(table, target, y, head, rows, weights, groups, times, decimal)
+    read = TableData(table, target, y, head, rows, weights, groups, times, decimal)
+    read = _looked_at(replace(read, known_schema=read.schema(settings)), settings)
+    for note in read.notes:
+        log(f"note: {note}")
+    return read
+
+
+def _looked_at(data: TableData, settings: TableSettings) -> TableData:
+    """The rows with their copies and with notes on what looks wrong, which nothing is done about."""
+    schema = data.schema(settings)
+    copies = find_copies(data.table, schema, settings.time)
+    groups = None if copies is None else copies.groups
+    notes = Suspicions(data.table, schema, data.target, data.y, data.rows, groups).notes()
+    notes += [] if copies is None else [copies.note(data.rows)]
+    notes += _notes_on_head(data.target, data.y, settings)
+    return replace(data, copies=groups, notes=tuple(notes))
 
 
 def _inferred_target(
@@ -119,7 +152,11 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
     if settings.head is None:
         levels = np.array(target.classes) if target.classes else None
         suggested = suggested_head(y, levels) if numbers else None
-        return [f"`{target.name}` may ask for --head {suggested[0]}: {suggested[1]}"] if suggested else []
+        # Heads of bounded numbers take none on a bound; counts and positive numbers have theirs.
+        open_ended = not target.classes and settings.bounds is None and (suggested is None or suggested[0] == "student_t")
+        ends = suggested_bounds(y) if open_ended else None
+        options = ("--head", suggested), ("--bounds", ends)
+        return [f"`{target.name}` may ask for {option} {found[0]}: {found[1]}" for option, found in options if found]
     if settings.chosen_head.point != "median" or not target.classes:
         return []
     shown = " < ".join(map(str, target.classes[:10])) + " < …" * (len(target.classes) > 10)
@@ -128,7 +165,7 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
 
 
 def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(rows to train on, rows held out): the latest, or whole groups, or a random share of each class."""
+    """(rows to train on, rows held out): the latest, or whole groups, or a random share of each class; copies together."""
     n = len(data)
     rows = np.arange(n)
     share = settings.holdout
@@ -141,12 +178,15 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
         train, held_out = _hold_out_latest(data.times, wanted)
         if not len(held_out):
             raise columns.TableError(f"`{settings.time}` is the same in the latest rows, so that none can be held out")
-        return train, held_out
+        return _without_copies(train, held_out, data.copies)
     generator = stream(run_seeds(settings.seed, 1)[0], Purpose.VALIDATION, 1)
     if data.groups is not None:
-        return _hold_out_groups(data.groups, wanted, generator)
-    strata = data.y.astype(np.int64) if data.target.classes else None
-    return hold_out(rows, wanted / n, generator, strata)
+        return _hold_out_groups(np.unique(np.asarray(data.together), return_inverse=True)[1], wanted, generator)
+    # One row of each set of copies is drawn, and takes the others along.
+    _, first, place = np.unique(rows if data.copies is None else data.copies, return_index=True, return_inverse=True)
+    strata = data.y[first].astype(np.int64) if data.target.classes else None
+    drawn = np.isin(place, hold_out(np.arange(len(first)), wanted / n, generator, strata)[1])
+    return np.flatnonzero(~drawn), np.flatnonzero(drawn)
 
 
 def _hold_out_groups(groups: np.ndarray, n_rows: int, generator: np.random.Generator) -> Split:
@@ -172,8 +212,26 @@ def _hold_out_latest(times: np.ndarray, n_rows: int) -> Split:
     return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
+def _without_copies(train: np.ndarray, held_out: np.ndarray, copies: np.ndarray | None) -> Split:
+    """Later rows that are copies of earlier ones, which training sees, are trained on too and not judged.
+
+    Where they are most of those held out, the table follows the same things through time, and they are no copies.
+
+    Example:
+        >>> _without_copies(np.array([0, 1, 2]), np.array([3, 4, 5]), np.array([0, 1, 2, 2, 4, 5]))
+        (array([0, 1, 2, 3]), array([4, 5]))
+    """
+    seen = np.zeros(len(held_out), bool) if copies is None else np.isin(copies[held_out], copies[train])
+    if 2 * seen.sum() > len(held_out):
+        return train, held_out
+    return np.sort(np.concatenate([train, held_out[seen]])), held_out[~seen]
+
+
 def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData, TableData]:
     """Read a table whole: (what to train on, what is held out)."""
     read = read_data(data, settings, log)
     train, held_out = split_rows(read, settings)
+    if read.copies is not None and (seen := np.isin(read.copies[held_out], read.copies[train]).sum()):
+        log(f"note: {seen} of {len(held_out)} rows held out equal earlier ones in all but `{settings.time}`: the table "
+            "follows the same things through time, and scores are for those, not for new ones")  # fmt: skip
     return read.take(train), read.take(held_out)

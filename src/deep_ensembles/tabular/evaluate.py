@@ -98,9 +98,9 @@ class _Rows:
             codes = y[known].astype(np.int64) if target.classes else y[known]
             few = slice(None, None, 1 + len(inputs) // _EXPLAINED_ROWS)
             self.some.append((inputs[few], codes[few]))
-            single = member(inputs) if self.model.ensemble.n_members > 1 else None
+            single = self.model.bounded(member(inputs)) if self.model.ensemble.n_members > 1 else None
             point = getattr(self.model.ensemble.head, "point", None)
-            yield Batch(self.model.ensemble(inputs), torch.from_numpy(codes), single, point)
+            yield Batch(self.model.bounded(self.model.ensemble(inputs)), torch.from_numpy(codes), single, point)
         if not n_rows:
             raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
         if left_out := first_row - 1 - n_rows:
@@ -129,7 +129,12 @@ def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows" + f"; {rows['held_out']} more were held out" * bool(rows["held_out"]),
         "Recalibration": describe_recalibration(model.ensemble.recalibration),
-    }
+    } | _bounds_of(model)
+
+
+def _bounds_of(model: TableModel) -> dict[str, str]:
+    named = model.facts.get("settings", {}).get("bounds")
+    return {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
 
 
 def describe_recalibration(fitted: Recalibration | None) -> str:

@@ -50,4 +50,4 @@ def explain_table(model: TableModel, data: Any, *, row: int | None = None, error
         known = known.astype(np.int64) if target.classes else known
     if len(rows) < 2:
         raise TableError("explanations need at least 2 rows" + f" with a value of `{target.name}`" * has_target)
-    return explain(model.ensemble, rows, columns, schema.names, known)
+    return explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, columns, schema.names, known)

@@ -20,6 +20,7 @@ from deep_ensembles.recipes import Task
 from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
+from deep_ensembles.tabular.bounds import Bounds
 from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
 from deep_ensembles.tabular.head import name_of
@@ -78,13 +79,15 @@ def fit_table(
         known, mixture = _out_of_fold(ensemble, inputs, train)
     else:
         known, mixture = rest, ensemble.mixture(unseen)
-    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, groups=known.groups, times=known.times)
+    kept: dict[str, Any] = {"groups": known.together, "times": known.times, "bounds": settings.chosen_bounds}
+    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, **kept)
     ensemble = ensemble if by_recipe else replace(ensemble, recalibration=held.fit_all())
     single = held.fit_all(single=True) if ensemble.n_members > 1 else None
     facts = {
         "rows": {"trained": len(train), "held_out": len(rest)},
         "constant": _constant(train),
         "settings": asdict(settings),
+        "notes": list(train.notes),
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
     }
@@ -93,8 +96,8 @@ def fit_table(
     log(_chosen_listing(facts["chosen"], ensemble, settings))
     log(f"recalibration: {how}")
     if unseen is not None and by_recipe:
-        one = model.single(unseen) if ensemble.n_members > 1 else None
-        judged, batches = rest, iter([Batch(ensemble(unseen), torch.from_numpy(rest.y), one, held.point)])
+        one = model.bounded(model.single(unseen)) if ensemble.n_members > 1 else None
+        judged, batches = rest, iter([Batch(model.bounded(ensemble(unseen)), torch.from_numpy(rest.y), one, held.point)])
     else:
         judged, batches = known.take(np.concatenate(held.parts())), held.batches()
     if len(judged) < _FEW:
@@ -180,6 +183,7 @@ class HeldOut:
         name: of the recalibration, or `auto` for the one that these rows prefer, or `none`.
         groups, times: of the rows; None where there are none.
         point: the point prediction that is scored.
+        bounds: of predictions; None where there are none.
     """
 
     mixture: Mixture
@@ -188,6 +192,7 @@ class HeldOut:
     groups: NDArray[np.int64] | None = None
     times: NDArray[np.float64] | None = None
     point: str | None = None
+    bounds: Bounds | None = None
 
     @classmethod
     def of(cls, ensemble: Ensemble, mixture: Mixture, target: NDArray[Any], name: str, **others: Any) -> HeldOut:
@@ -242,8 +247,9 @@ class HeldOut:
 
     def _recalibrate(self, mixture: Mixture, part: NDArray[np.int64], by: NDArray[np.int64]) -> Any:
         fitted = self.fit(mixture, by) if len(by) >= 2 else None
-        prediction = mixture[torch.from_numpy(part)]
-        return prediction if fitted is None else fitted(prediction)
+        prediction: Any = mixture[torch.from_numpy(part)]
+        prediction = prediction if fitted is None else fitted(prediction)
+        return prediction if self.bounds is None else self.bounds(prediction)
 
     def describe(self, fitted: recalibration.Recalibration | None) -> str:
         """What a recalibration does, and why there is none."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import TableError, skewness
 from deep_ensembles.heads import Point, StudentT
 from deep_ensembles.settings import known_objects
 from deep_ensembles.training.prepare import support_in_words
@@ -128,6 +128,24 @@ def suggested_head(y: NDArray[Any], levels: NDArray[Any] | None = None) -> tuple
     return counts or _suggested_for_numbers(values)
 
 
+def suggested_bounds(y: NDArray[Any]) -> tuple[str, str] | None:
+    """The bounds that numbers look made for, some of which lie on one, so that heads with bounds refuse them; and why.
+
+    Example:
+        >>> suggested_bounds(np.append(np.linspace(0.1, 0.9, 30), 1.0))
+        ('0,1', 'all values are from 0 to 1, some of them on a bound')
+    """
+    low, high = float(y.min()), float(y.max())
+    if len(y) < _FEW_ROWS or low < 0 or len(np.unique(y)) < _FEW_ROWS:
+        return None
+    end = 100 if high == 100 else 1
+    if low < high / 2 and (high == end or (low == 0 and 0.5 < high < 1)):
+        return f"0,{end}", f"all values are from 0 to {end}, some of them on a bound"
+    if low == 0 and skewness(y) > 1:
+        return "0,", f"all values are 0 or more and skewed to the right, {(y == 0).mean():.0%} of them 0"
+    return None
+
+
 def _suggested_for_levels(values: NDArray[np.float64], counts: tuple[str, str] | None) -> tuple[str, str] | None:
     """Of few whole numbers: counts if they start at 0 and thin out, else classes whose order may matter."""
     shown, shares = np.unique(values, return_counts=True)
@@ -156,17 +174,11 @@ def _suggested_for_numbers(values: NDArray[np.float64]) -> tuple[str, str] | Non
         if values.min() > 0 and reached < values.max() < high:
             return f"logit_normal:low=0,high={high:g}", f"all values are between 0 and {high:g}"
     scaled = values / (np.abs(values).max() or 1.0)
-    if scaled.min() > 0 and _skewness(scaled) > 1:
-        log_normal = _skewness(np.log(scaled)) > -0.5
+    if scaled.min() > 0 and skewness(scaled) > 1:
+        log_normal = skewness(np.log(scaled)) > -0.5
         return "log_normal" if log_normal else "gamma", "all values are above 0 and skewed to the right"
     low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75])
     far = np.abs(scaled - middle) > 5 * (high - low) / 1.349
     if 0.002 <= far.mean() <= 0.1:
         return "student_t", f"{far.mean():.1%} of the values are outliers, more than 5 robust deviations from the median"
     return None
-
-
-def _skewness(values: NDArray[np.float64]) -> float:
-    apart = values - values.mean()
-    deviation = apart.std()
-    return float(np.mean((apart / deviation) ** 3)) if deviation > 0 else 0.0

@@ -21,6 +21,7 @@ from deep_ensembles.columns.date import PATTERNS
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.settings import restore
+from deep_ensembles.tabular.bounds import Bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,7 @@ class TableModel:
     ensemble: Ensemble
     facts: Mapping[str, Any]
 
-    def __call__(self, rows: Any, errors: str = "refuse") -> Prediction:
+    def __call__(self, rows: Any, errors: str = "refuse") -> Any:
         """The prediction for the rows of a table.
 
         Arguments:
@@ -47,7 +48,12 @@ class TableModel:
             errors: `refuse` values that cannot be read, or take them as `missing`.
         """
         table = rows if isinstance(rows, (pa.Table, pa.RecordBatch)) else pa.table(rows)
-        return self.ensemble(self.schema.encode(table, errors))
+        return self.bounded(self.ensemble(self.schema.encode(table, errors)))
+
+    def bounded(self, prediction: Prediction) -> Any:
+        """What the ensemble predicts, within the bounds that the settings name, if they do."""
+        named = self.facts.get("settings", {}).get("bounds")
+        return prediction if named is None else Bounds.named(named)(prediction)
 
     @property
     def single(self) -> Ensemble:

@@ -17,8 +17,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles._terminal import progress
 from deep_ensembles.columns import TableError
-from deep_ensembles.mixture import Mixture
-from deep_ensembles.recalibration import Conformal, Prediction
+from deep_ensembles.recalibration import Conformal
 from deep_ensembles.tabular.files import TABLES, TableFiles, check_output, open_table, safe_cells, sources, writing
 from deep_ensembles.tabular.model import TableModel
 
@@ -92,11 +91,11 @@ class _Batch:
 
     model: TableModel
     options: PredictionOptions
-    mixture: Mixture
+    mixture: Any
     recalibrated: Any
 
     @property
-    def moments(self) -> Prediction:
+    def moments(self) -> Any:
         """The distribution to take moments of: conformal is about intervals, and too rough for them."""
         return self.mixture if _is_conformal(self.model) else self.recalibrated
 
@@ -309,7 +308,7 @@ def predict_batch(
     with torch.inference_mode():
         inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
         mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
-        batch = _Batch(model, options, mixture, mixture if fitted is None else fitted(mixture))
+        batch = _Batch(model, options, *map(model.bounded, (mixture, mixture if fitted is None else fitted(mixture))))
         for output in _outputs(model):
             if names := output.names(model, options):
                 values = output.values(batch)

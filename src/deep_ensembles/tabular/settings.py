@@ -12,6 +12,7 @@ from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.columns import TASKS, TableError
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recipes import EFFORTS
+from deep_ensembles.tabular.bounds import Bounds
 from deep_ensembles.tabular.head import head_named
 from deep_ensembles.training import Recipe
 
@@ -36,6 +37,7 @@ class TableSettings:
         task: `regression` or `classification`; found out from the target, or the head, by default.
         head: the distribution to predict: `student_t`, `poisson`, `logit_normal:low=0,high=100`, …; by default the bell
             that suits the rows best, for classes `categorical`.
+        bounds: the least and the largest possible number, between which predictions stay: `0,100`, or `0,` for no largest.
         drop: columns that are no inputs.
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         errors: `refuse` values that cannot be read, or take them as `missing`.
@@ -57,6 +59,7 @@ class TableSettings:
     target: str
     task: str | None = None
     head: str | None = None
+    bounds: str | None = None
     drop: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     errors: str = "refuse"
@@ -87,7 +90,8 @@ class TableSettings:
         require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
         if self.task not in (None, known_task := self.known_task):
-            raise TableError(f"the head {self.head} is for {known_task}, but the task is {self.task}; leave one of them out")
+            asked = f"the head {self.head} is" if self.head else f"bounds {self.bounds} are"
+            raise TableError(f"{asked} for {known_task}, but the task is {self.task}; leave one of them out")
         known = f"one of {', '.join(RECALIBRATIONS)}"
         require(self.recalibration in RECALIBRATIONS, "recalibration", known, self.recalibration)
         require(self.effort in EFFORTS, "effort", f"one of {', '.join(EFFORTS)}", self.effort)
@@ -119,9 +123,16 @@ class TableSettings:
         return None if self.head is None else head_named(self.head)
 
     @property
+    def chosen_bounds(self) -> Bounds | None:
+        """The bounds that are named; None where none are."""
+        return None if self.bounds is None else Bounds.named(self.bounds)
+
+    @property
     def known_task(self) -> str | None:
-        """The task that the head is for, else what is asked for."""
-        return self.task if self.head is None else TASKS[self.chosen_head.kind == "classes"]
+        """The task that the head is for, or that of numbers where these have bounds, else what is asked for."""
+        if self.head is not None:
+            return TASKS[self.chosen_head.kind == "classes"]
+        return self.task if self.chosen_bounds is None else TASKS[0]
 
     @property
     def not_inputs(self) -> tuple[str, ...]:

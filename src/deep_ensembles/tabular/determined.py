@@ -1,0 +1,170 @@
+"""Columns that give the target away: equal to it, a line of it, made of it and another, or a name for it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deep_ensembles._arrow import pa
+
+Vector = NDArray[np.float64]
+Line = tuple[float, float]  # slope and intercept
+
+_AGREEMENT = 0.99  # of rows, to rounding
+_FINE = 0.03  # the share of the target's spread that rounding may be; beyond, agreement would be no wonder
+_LEAST_ROWS, _LEAST_DIFFERENT = 20, 5
+_SAMPLE, _FIRST_LOOK = 4000, 64
+_MOST_COLUMNS = 100
+_SIGNS = ("−", "+", "×", "÷", "÷")
+
+
+def determined_number(y: Vector, numbers: Mapping[str, Vector]) -> Iterator[tuple[str, str]]:
+    """Formulas that give a number in nearly all rows, each with the column to drop.
+
+    Looked for are straight lines of a column, and of the sum, difference, product or ratio of two, that hold to rounding in
+    99 % of rows.
+
+    Arguments:
+        y: the target.
+        numbers: other columns by name, dates among them; NaN where missing.
+
+    Example:
+        >>> r = np.random.default_rng(0)
+        >>> start, end = r.uniform(size=50), r.uniform(1, 2, size=50)
+        >>> list(determined_number(24 * (end - start), {"start": start, "end": end, "noise": r.uniform(size=50)}))
+        [('`end` − `start` (in other units)', 'end')]
+    """
+    if len(y) < _LEAST_ROWS:
+        return
+    rows = np.sort(np.random.default_rng(0).permutation(len(y))[:_SAMPLE])
+    target = y[rows]
+    names = list(numbers)[:_MOST_COLUMNS]
+    values = np.array([numbers[name][rows] for name in names]).reshape(len(names), len(rows))
+    first = rows_in_halves(target)
+    with np.errstate(all="ignore"):
+        straight = _nearly_straight(values[:, first], target[first])
+        alone = {i: line for i in straight if (line := _line(values[i], target)) is not None}
+        for i, line in alone.items():
+            yield _formula(f"`{names[i]}`", line), names[i]
+        left = [i for i in range(len(names)) if i not in alone]
+        for n, i in enumerate(left):
+            others = left[n + 1 :]
+            for place in _nearly_straight(_combined(values[i, first], values[others][:, first]), target[first]):
+                sign, j = place // len(others), others[place % len(others)]
+                if (line := _line(_combined(values[i], values[[j]])[sign], target)) is not None:
+                    pair = (i, j) if line[0] > 0 or sign else (j, i)
+                    a, b = reversed(pair) if sign == 4 else pair
+                    slope = abs(line[0]) if sign == 0 else line[0]
+                    yield _formula(f"`{names[a]}` {_SIGNS[sign]} `{names[b]}`", (slope, line[1])), names[a]
+
+
+def rows_in_halves(y: Vector) -> NDArray[np.int64]:
+    """Some rows, those of small y before as many of large y."""
+    order = np.argsort(y, kind="stable")
+    places = np.linspace(0, len(y) - 1, min(_FIRST_LOOK, len(y) // 2 * 2)).round().astype(np.int64)
+    return order[places]
+
+
+def _combined(one: Vector, others: Vector) -> Vector:
+    """Difference, sum, product and both ratios of a column and each of others, `[5 · other, row]`."""
+    return np.concatenate([one - others, one + others, one * others, one / others, others / one])
+
+
+def _nearly_straight(values: Vector, y: Vector) -> list[int]:
+    """Which columns `[column, row]` are nearly on a line with y, whose small values come first."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    half = len(y) // 2
+    enough = np.isfinite(values).sum(1) > half
+    slopes = (y[half:] - y[:half]) / (values[:, half:] - values[:, :half])
+    slopes[~np.isfinite(slopes)] = np.nan
+    enough &= np.isfinite(slopes).any(1)
+    slope = np.full(len(values), np.nan)
+    slope[enough] = np.nanmedian(slopes[enough], axis=1)
+    rest = y - slope[:, None] * values
+    error = np.full(len(values), np.nan)
+    error[enough] = np.nanmedian(np.abs(rest[enough] - np.nanmedian(rest[enough], axis=1, keepdims=True)), axis=1)
+    return np.flatnonzero((error <= 2 * _FINE * y.std()) & (slope != 0)).tolist()
+
+
+def _line(x: Vector, y: Vector) -> Line | None:
+    """The line from x to y that holds to rounding in nearly all rows; None where there is none."""
+    known = np.isfinite(x)
+    if 2 * known.sum() < len(y) or known.sum() < _LEAST_ROWS:
+        return None
+    x, y = x[known], y[known]
+    first = rows_in_halves(y)
+    half = len(first) // 2
+    slopes = (y[first[half:]] - y[first[:half]]) / (x[first[half:]] - x[first[:half]])
+    slope = float(np.nanmedian(np.where(np.isfinite(slopes), slopes, np.nan)))
+    intercept = float(np.median(y - slope * x))
+    exact = 1e-7 * np.maximum(np.abs(y), np.abs(slope * x))
+    for _ in range(3):
+        error = np.abs(y - slope * x - intercept)
+        near = error <= np.maximum(4 * np.median(error), exact)
+        apart = x[near] - x[near].mean()
+        slope = float((apart * y[near]).sum() / ((apart**2).sum() or 1.0))
+        intercept = float(y[near].mean() - slope * x[near].mean())
+    error = np.abs(y - slope * x - intercept)
+    spread = np.subtract(*np.quantile(y, (0.75, 0.25))) or y.std()
+    steps = (0.0, _step(y), _step(y) + abs(slope) * _step(x))
+    for step in steps:  # which the line, being fitted, may exceed a little
+        if step / 2 <= _FINE * spread and _holds(error <= 0.6 * step + exact, x, y):
+            return slope, intercept if abs(intercept) > 0.6 * step + 1e-7 * spread else 0.0
+    return None
+
+
+def _holds(hold: NDArray[np.bool_], x: Vector, y: Vector) -> bool:
+    """Whether nearly all rows agree, those too whose target is not the most frequent one."""
+    values, counts = np.unique(y, return_counts=True)
+    rest = hold[y != values[np.argmax(counts)]]
+    varied = min(len(np.unique(y[hold])), len(np.unique(x[hold]))) >= _LEAST_DIFFERENT
+    return bool(varied and hold.mean() >= _AGREEMENT and rest.mean() >= _AGREEMENT)
+
+
+def _step(values: Vector) -> float:
+    """The power of ten that values are rounded to; 0 where it is smaller than a millionth."""
+    for power in range(6, -7, -1):
+        units = values / 10.0**power
+        if (np.abs(units - units.round()) <= 1e-6 * np.maximum(1, np.abs(units) * 1e-6)).mean() >= _AGREEMENT:
+            return float(10.0**power)
+    return 0.0
+
+
+def _formula(made: str, line: Line) -> str:
+    slope, intercept = line
+    if abs(slope - 1) < 1e-4 and not intercept:
+        return made
+    if " " in made.split("`")[2]:
+        return f"{made} (in other units)"
+    shift = f" {'+' if intercept > 0 else '−'} {abs(intercept):.6g}" if intercept else ""
+    return f"{slope:.6g} × {made}{shift}"
+
+
+def looked_up(y: NDArray[Any], values: pa.ChunkedArray, n_classes: int) -> bool:
+    """Whether a column names the target: a level for each class, or for numbers levels that repeat with the same number.
+
+    Arguments:
+        y: the target, or codes of classes.
+        values: of the column.
+        n_classes: 0 for numbers.
+
+    Example:
+        >>> looked_up(np.array([0, 1] * 20), pa.chunked_array([["no", "yes"] * 20]), 2)
+        True
+    """
+    codes = values.combine_chunks().dictionary_encode("encode")
+    levels, n_levels = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(codes.dictionary)
+    if len(y) < _LEAST_ROWS or n_levels < 2:
+        return False
+    if n_classes:
+        if n_levels > 2 * n_classes:
+            return False
+        counts = np.bincount(levels * n_classes + y, minlength=n_levels * n_classes).reshape(n_levels, n_classes)
+        shares = [(table.max(0) / table.sum(0).clip(1))[table.sum(0) > 0] for table in (counts, counts.T)]
+        return all(float(share.mean()) >= _AGREEMENT for share in shares)
+    order = np.argsort(levels, kind="stable")
+    same_level, same_number = (part[order][1:] == part[order][:-1] for part in (levels, y))
+    chance = float(np.square(np.unique(y, return_counts=True)[1] / len(y)).sum())
+    enough = chance < 0.1 and same_level.sum() >= max(_LEAST_ROWS, len(y) / 20)
+    return bool(enough and same_number[same_level].mean() >= _AGREEMENT)
