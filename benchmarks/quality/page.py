@@ -1,4 +1,4 @@
-"""docs/quality.md, every number of it from the records."""
+"""docs/benchmarks.md, every number of it from the records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ embedded tables, and made tables whose truth is known. This page is written by
 ```bash
 pip install 'deep-ensembles[bench]'
 python -m benchmarks.quality                         # hours; goes on where it was stopped
-python -m benchmarks.quality --page docs/quality.md  # this page, from the records
+python -m benchmarks.quality --page docs/benchmarks.md  # this page, from the records
 ```"""
 LATTICES = """\
 wine-quality-red has whole grades and naval-propulsion-plant steps of .001: a density with spikes there has as low an NLL as
@@ -65,7 +65,7 @@ def write_page(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _head(results: Results) -> Iterator[str]:
-    yield "# Quality"
+    yield "# Benchmarks: quality beside peers"
     yield INTRODUCTION
     yield (
         f"from {results.n_records} records in `benchmarks/records/quality`, one per data set, split and method. "
@@ -239,7 +239,7 @@ def _methods(results: Results) -> Iterator[str]:
         there = {method.name for method in results.methods(task)}
         lines = [f"| {m.title} | {m.about}{'' if m.name in there else ' No records yet.'} |" for m in methods]
         yield f"| {task} | |\n|---|---|\n" + "\n".join(lines)
-    yield "Speed beside the plain way is on another page: [benchmarks](benchmarks.md)."
+    yield "Speed beside the plain way is on another page: [speed](speed.md)."
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
