@@ -298,7 +298,7 @@ class _Periodic(_Layer):
         angle, waves = (self.space(name, *shape, like=x) for name in ("angle", "waves"))
         self.angle = torch.addcmul(self.phase * self.rate, self.chosen, self.frequency, value=self.rate, out=angle)
         self.waves = torch.cos(angle, out=waves)
-        embedded = torch.bmm(self.weight.mT, self.waves).view(len(x), -1, x.shape[1])
+        embedded = torch.bmm(self.weight.mT, self.waves).view(len(x), self.n * self.n_outputs, x.shape[1])
         return torch.cat([numbers, embedded], 1).mT
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:

@@ -21,6 +21,7 @@ from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.bounds import Bounds
+from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
 from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
 from deep_ensembles.tabular.head import name_of
@@ -73,6 +74,7 @@ def fit_table(
     # Where rows are the latest, these say what a recalibration must allow for; folds of earlier ones do not.
     by_recipe = settings.recalibration == "auto" and train.times is None
     others: dict[str, Any] = {"checkpoint": checkpoint, "verbose": verbose} | ({} if by_recipe else {"recalibration": None})
+    cuts = _cuts(train, inputs, settings, log)
     fitted = fit_by_recipe(train.task(inputs), settings, **others)
     ensemble = fitted.ensemble
     if unseen is None or by_recipe:
@@ -88,6 +90,7 @@ def fit_table(
         "constant": _constant(train),
         "settings": asdict(settings),
         "notes": list(train.notes),
+        "cuts": [asdict(cut) for cut in cuts],
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
     }
@@ -106,6 +109,15 @@ def fit_table(
     evaluation = _evaluated(batches, judged, model, how)
     scores = {score.name: score.ensemble for score in evaluation.scores}
     return FittedTable(replace(model, facts=facts | {"held_out_scores": scores}), evaluation)
+
+
+def _cuts(train: TableData, inputs: NDArray[np.float32], settings: TableSettings, log: Log) -> list[Cut]:
+    """Where rows have a time, how models of earlier ones did later; not where rows are few or time is short."""
+    if train.times is None or len(train) < LEAST_ROWS or settings.time_limit is not None:
+        return []
+    cuts = forward_cuts(train, inputs, lambda task: fit_by_recipe(task, settings, "fast").ensemble)
+    log(cuts_listing(cuts))
+    return cuts
 
 
 def _use_of_rows(n_train: int, n_held: int, settings: TableSettings) -> str:

@@ -1,0 +1,93 @@
+"""Forward cuts in time: how models of earlier rows did on the rows that came next."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deep_ensembles._splits import cross_validation_splits
+from deep_ensembles._terminal import Listing
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.recipes import Task
+from deep_ensembles.report.words import number, percent
+from deep_ensembles.scoring import log_score
+from deep_ensembles.tabular.data import TableData
+
+N_CUTS, LEAST_ROWS = 3, 200
+_CLEAR = 3.0  # standard errors by which two cuts differ beyond chance; there are several pairs
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Scores of one cut.
+
+    Arguments:
+        before, after: rows trained on, and the next rows, which were judged.
+        error, error_error: the mean absolute error, or the share of wrong classes, with its standard error.
+        nll: the negative log-likelihood.
+        coverage: the share of rows in their 90 % interval; None for classes.
+    """
+
+    before: int
+    after: int
+    error: float
+    error_error: float
+    nll: float
+    coverage: float | None
+
+
+def forward_cuts(data: TableData, inputs: NDArray[np.float32], train: Callable[[Task], Ensemble]) -> list[Cut]:
+    """Train on the rows before a cut, and judge by those until the next cut."""
+    task, cuts = data.task(inputs), []
+    for before, after in cross_validation_splits(N_CUTS, len(data), times=data.times):
+        prediction: Any = train(task.subset(before))(inputs[after])
+        target, coverage = torch.from_numpy(data.y[after]), None
+        if data.target.classes:
+            errors = (prediction.probs.argmax(-1) != target).double()
+        else:
+            errors = (prediction.mean - target).abs().double()
+            coverage = float(((prediction.cdf(target) - 0.5).abs() <= 0.45).double().mean())
+        spread = float(errors.std()) / len(after) ** 0.5
+        nll = float(log_score(prediction, target).mean())
+        cuts.append(Cut(len(before), len(after), float(errors.mean()), spread, nll, coverage))
+    return cuts
+
+
+def cuts_listing(cuts: Sequence[Cut]) -> Listing:
+    """The cuts one after another, and what they say of the future."""
+    is_class = cuts[0].coverage is None
+    heads = ["rows before", "next rows", "wrong" if is_class else "mean absolute error", "NLL"]
+    rows = []
+    for cut in cuts:
+        error = f"{percent(cut.error)} ± {percent(cut.error_error)}" if is_class else _with_error(cut)
+        coverage = [] if cut.coverage is None else [percent(cut.coverage)]
+        rows.append([str(cut.before), str(cut.after), error, number(cut.nll), *coverage])
+    return Listing("Forward cuts in time", heads + ["in 90 % intervals"] * (not is_class), rows, drift(cuts))
+
+
+def _with_error(cut: Cut) -> str:
+    return f"{number(cut.error, 3)} ± {number(cut.error_error, 2)}"
+
+
+def drift(cuts: Sequence[Cut]) -> str:
+    """Whether errors changed between cuts beyond chance, in a sentence.
+
+    Example:
+        >>> drift([Cut(100, 50, 1.0, 0.1, 1.5, 0.9), Cut(150, 50, 2.0, 0.1, 2.5, 0.6)])[50:105]
+        'errors changed from 1.00 ± 0.10 to 2.00 ± 0.10, beyond chance'
+    """
+    low, high = max(combinations(cuts, 2), key=_distance)
+    told = f"from {_with_error(low)} to {_with_error(high)}"
+    chance = "beyond chance" if _distance((low, high)) > _CLEAR else "no more than chance explains"
+    return (
+        f"Quick models of earlier rows, judged by the next: errors changed {told}, {chance}. "
+        "That the future will be like the rows held out is an assumption."
+    )
+
+
+def _distance(pair: tuple[Cut, Cut]) -> float:
+    return abs(pair[0].error - pair[1].error) / max(float(np.hypot(pair[0].error_error, pair[1].error_error)), 1e-300)
