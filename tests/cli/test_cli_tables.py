@@ -466,6 +466,7 @@ def test_examples_of_help_are_understood() -> None:
 def test_help_of_every_command_does_without_torch() -> None:
     code = """
 import sys
+from typer.testing import CliRunner
 from deep_ensembles.cli import app
 for command in %r:
     assert CliRunner().invoke(app, [*command, "--help"]).exit_code == 0

@@ -21,7 +21,7 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
         more = f" (one of {first.count} such values)" * (first.count > 1) + f"; others are in {others}" * bool(others)
         raise TableError(
             f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
-            "correct it, leave it empty, or have unreadable values taken as missing (errors: missing)"
+            "correct it, leave it empty, or take such values as missing with --errors missing"
         )
     for error in unreadable:
         values = f"{error.count} value{'s' * (error.count > 1)} of `{error.column}`"
