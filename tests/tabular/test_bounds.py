@@ -134,12 +134,14 @@ def test_settings_with_bounds_are_read_again(tmp_path: Path) -> None:
 
 
 def test_a_target_outside_is_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"`share` must be within the bounds 0.1,, but is 0 in row \d+"):
+    with pytest.raises(TableError, match=r"`share` must be within the bounds '0.1,', but is 0 in row \d+"):
         fit_table(made(tmp_path), TableSettings(target="share", bounds="0.1,"), log=quiet)
     with pytest.raises(TableError, match="bounds 0, are for regression, but the task is classification"):
         TableSettings(target="share", bounds="0,", task="classification")
-    frame = pd.DataFrame({"x": np.arange(40.0), "n": [0, 1, 2, 3] * 10})
+    frame = pd.DataFrame({"x": np.arange(40.0), "n": [0, 1, 2, 3] * 10, "word": ["a", "b"] * 20})
     frame.to_csv(tmp_path / "n.csv", index=False)
+    with pytest.raises(TableError, match="the bounds '0,' need numbers, but `word` is 'a' in row 1; leave"):
+        fit_table(tmp_path / "n.csv", TableSettings(target="word", bounds="0,"), log=quiet)
     with pytest.raises(ValueError, match="`bounds` must be whole numbers for counts"):
         fit_table(tmp_path / "n.csv", TableSettings(target="n", bounds="0,3.5", head="poisson"), log=quiet)
 

@@ -18,7 +18,7 @@ from deep_ensembles.mixture import mixture_of
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.scoring import crps
 
-_FORM = "LOW,HIGH, of which one may be empty, as in 0,100 or 0,"
+_FORM = "LOW,HIGH, of which one may be empty, as in '0,100' or '0,'"
 _NODES = 64
 _NEGLIGIBLE = 1e-9  # the probability outside that no score shows
 
@@ -66,7 +66,7 @@ class Bounds:
         outside = (y < self.low) | (y > self.high)
         if outside.any():
             place = int(np.argmax(outside))
-            raise TableError(f"`{name}` must be within the bounds {self}, but is {y[place]:g} in row {rows[place] + 1}; "
+            raise TableError(f"`{name}` must be within the bounds '{self}', but is {y[place]:g} in row {rows[place] + 1}; "
                              "give wider bounds, correct it, or leave it empty to leave the row out")  # fmt: skip
 
     def __str__(self) -> str:

@@ -138,12 +138,14 @@ def _inferred_target(
     try:
         return columns.infer_target(settings.target, values, settings.known_task, decimal, settings.errors)
     except columns.UnreadableValue as error:
-        if settings.head is None:
+        if settings.head is None and settings.bounds is None:
             raise
-        raise columns.TableError(
-            f"the head {settings.head} needs numbers, but `{settings.target}` is {error.value!r} in row {error.row}; "
-            "for classes take categorical or ordinal, or leave the head out"
-        ) from error
+        asked, cure = f"the bounds {settings.bounds!r} need", "leave them out for classes"
+        if settings.head is not None:
+            asked = f"the head {settings.head} needs"
+            cure = "for classes take categorical or ordinal, or leave the head out"
+        value = f"`{settings.target}` is {error.value!r} in row {error.row}"
+        raise columns.TableError(f"{asked} numbers, but {value}; {cure}") from error
 
 
 def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSettings) -> list[str]:

@@ -1,5 +1,6 @@
 """Columns that give the target away: equal to it, a line of it, made of it and another, or a name for it."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ _MOST_COLUMNS = 100
 _SIGNS = ("−", "+", "×", "÷", "÷")
 
 
-def determined_number(y: Vector, numbers: Mapping[str, Vector]) -> Iterator[tuple[str, str]]:
+def determined_number(y: Vector, numbers: Mapping[str, Vector]) -> list[tuple[str, str]]:
     """Formulas that give a number in nearly all rows, each with the column to drop.
 
     Looked for are straight lines of a column, and of the sum, difference, product or ratio of two, that hold to rounding in
@@ -32,34 +33,38 @@ def determined_number(y: Vector, numbers: Mapping[str, Vector]) -> Iterator[tupl
     Example:
         >>> r = np.random.default_rng(0)
         >>> start, end = r.uniform(size=50), r.uniform(1, 2, size=50)
-        >>> list(determined_number(24 * (end - start), {"start": start, "end": end, "noise": r.uniform(size=50)}))
+        >>> determined_number(24 * (end - start), {"start": start, "end": end, "noise": r.uniform(size=50)})
         [('`end` − `start` (in other units)', 'end')]
     """
     if len(y) < _LEAST_ROWS:
-        return
+        return []
     rows = np.sort(np.random.default_rng(0).permutation(len(y))[:_SAMPLE])
-    target = y[rows]
     names = list(numbers)[:_MOST_COLUMNS]
     values = np.array([numbers[name][rows] for name in names]).reshape(len(names), len(rows))
-    first = rows_in_halves(target)
-    with np.errstate(all="ignore"):
-        straight = _nearly_straight(values[:, first], target[first])
-        alone = {i: line for i in straight if (line := _line(values[i], target)) is not None}
-        for i, line in alone.items():
-            yield _formula(f"`{names[i]}`", line), names[i]
-        left = [i for i in range(len(names)) if i not in alone]
-        for n, i in enumerate(left):
-            others = left[n + 1 :]
-            for place in _nearly_straight(_combined(values[i, first], values[others][:, first]), target[first]):
-                sign, j = place // len(others), others[place % len(others)]
-                if (line := _line(_combined(values[i], values[[j]])[sign], target)) is not None:
-                    pair = (i, j) if line[0] > 0 or sign else (j, i)
-                    a, b = reversed(pair) if sign == 4 else pair
-                    slope = abs(line[0]) if sign == 0 else line[0]
-                    yield _formula(f"`{names[a]}` {_SIGNS[sign]} `{names[b]}`", (slope, line[1])), names[a]
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of medians of nothing
+        return list(_formulas(names, values, y[rows]))
 
 
-def rows_in_halves(y: Vector) -> NDArray[np.int64]:
+def _formulas(names: list[str], values: Vector, y: Vector) -> Iterator[tuple[str, str]]:
+    first = _rows_in_halves(y)
+    straight = _nearly_straight(values[:, first], y[first])
+    alone = {i: line for i in straight if (line := _line(values[i], y)) is not None}
+    for i, line in alone.items():
+        yield _formula(f"`{names[i]}`", line), names[i]
+    left = [i for i in range(len(names)) if i not in alone]
+    for n, i in enumerate(left):
+        others = left[n + 1 :]
+        for place in _nearly_straight(_combined(values[i, first], values[others][:, first]), y[first]):
+            sign, j = place // len(others), others[place % len(others)]
+            if (line := _line(_combined(values[i], values[[j]])[sign], y)) is not None:
+                turned = sign == 4 or (sign == 0 and line[0] < 0)
+                a, b = (j, i) if turned else (i, j)
+                slope = abs(line[0]) if sign == 0 else line[0]
+                yield _formula(f"`{names[a]}` {_SIGNS[sign]} `{names[b]}`", (slope, line[1])), names[a]
+
+
+def _rows_in_halves(y: Vector) -> NDArray[np.int64]:
     """Some rows, those of small y before as many of large y."""
     order = np.argsort(y, kind="stable")
     places = np.linspace(0, len(y) - 1, min(_FIRST_LOOK, len(y) // 2 * 2)).round().astype(np.int64)
@@ -78,13 +83,10 @@ def _nearly_straight(values: Vector, y: Vector) -> list[int]:
     enough = np.isfinite(values).sum(1) > half
     slopes = (y[half:] - y[:half]) / (values[:, half:] - values[:, :half])
     slopes[~np.isfinite(slopes)] = np.nan
-    enough &= np.isfinite(slopes).any(1)
-    slope = np.full(len(values), np.nan)
-    slope[enough] = np.nanmedian(slopes[enough], axis=1)
+    slope = np.nanmedian(slopes, axis=1)
     rest = y - slope[:, None] * values
-    error = np.full(len(values), np.nan)
-    error[enough] = np.nanmedian(np.abs(rest[enough] - np.nanmedian(rest[enough], axis=1, keepdims=True)), axis=1)
-    return np.flatnonzero((error <= 2 * _FINE * y.std()) & (slope != 0)).tolist()
+    error = np.nanmedian(np.abs(rest - np.nanmedian(rest, axis=1, keepdims=True)), axis=1)
+    return np.flatnonzero(enough & (error <= 2 * _FINE * y.std()) & (slope != 0)).tolist()
 
 
 def _line(x: Vector, y: Vector) -> Line | None:
@@ -93,7 +95,7 @@ def _line(x: Vector, y: Vector) -> Line | None:
     if 2 * known.sum() < len(y) or known.sum() < _LEAST_ROWS:
         return None
     x, y = x[known], y[known]
-    first = rows_in_halves(y)
+    first = _rows_in_halves(y)
     half = len(first) // 2
     slopes = (y[first[half:]] - y[first[:half]]) / (x[first[half:]] - x[first[:half]])
     slope = float(np.nanmedian(np.where(np.isfinite(slopes), slopes, np.nan)))

@@ -43,7 +43,8 @@ class Suspicions:
     def notes(self) -> list[str]:
         """The notes, the worst first, not too many."""
         ordered = (self.determined(), self.totals(), self.sentinels(True), self.far(), self.sentinels(False))
-        found = [note for kind in ordered for note in kind]
+        with np.errstate(all="ignore"):
+            found = [note for kind in ordered for note in kind]
         if len(found) > _MOST_NOTES:
             found[_MOST_NOTES - 1 :] = [f"{len(found) - _MOST_NOTES + 1} more like these"]
         return [note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE - 1]}…" for note in found]
@@ -187,7 +188,7 @@ def _sentinels(values: NDArray[np.float64]) -> list[tuple[float, NDArray[np.int6
     found = []
     for end in sorted(ends):
         places = np.flatnonzero(values == end)
-        if len(places) < 2 or len(others) < len(places) or len(others) < 5:
+        if len(places) < 2 or len(others) < len(places) or len(np.unique(others)) < 2:
             continue
         if end == -1:
             is_apart = others.min() > 0 and len(np.unique(others)) >= 10
