@@ -129,12 +129,14 @@ def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows" + f"; {rows['held_out']} more were held out" * bool(rows["held_out"]),
         "Recalibration": describe_recalibration(model.ensemble.recalibration),
-    } | _bounds_of(model)
+    } | _bounds_and_notes(model)
 
 
-def _bounds_of(model: TableModel) -> dict[str, str]:
-    named = model.facts.get("settings", {}).get("bounds")
-    return {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
+def _bounds_and_notes(model: TableModel) -> dict[str, str]:
+    """The bounds of predictions, and what looked wrong in the training rows."""
+    named, notes = model.facts.get("settings", {}).get("bounds"), model.facts.get("notes") or ()
+    told = {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
+    return told | ({"Noted in training rows": " · ".join(map(str, notes))} if notes else {})
 
 
 def describe_recalibration(fitted: Recalibration | None) -> str:
