@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
-from _made_tables import classes_settings, fitted, houses, numbers_settings
+from _commands import DROP, QUICK, done
+from _made_tables import classes_settings, fitted, houses, numbers_settings, write
 
 from deep_ensembles.tabular import FittedTable
 
@@ -31,3 +33,16 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
 def classes(tmp_path_factory: pytest.TempPathFactory) -> FittedTable:
     """A model of speeds, not recalibrated."""
     return fitted(houses(), tmp_path_factory.mktemp("classes"), classes_settings(recalibration="none"))
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Houses in files, and two models of them that commands made."""
+    place = tmp_path_factory.mktemp("houses")
+    write(houses(), place / "houses.csv")
+    write(houses(seed=1), place / "new.csv")
+    numbers = done("fit", place / "houses.csv", "--target", "price", *DROP, *QUICK, "--out", place / "price-model")
+    (place / "price.txt").write_text(numbers.stdout, encoding="utf-8")
+    drop = ["--drop", "number,owner,year,price"]
+    done("fit", place / "houses.csv", "--target", "speed", *drop, *QUICK, "--out", place / "speed-model")
+    return place

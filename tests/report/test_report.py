@@ -391,11 +391,15 @@ def test_public_names_are_pinned() -> None:
     names = [
         "Batch",
         "Evaluation",
+        "Influences",
+        "Reasons",
         "Report",
         "Unseen",
         "beside_targets",
         "evaluate",
+        "explain",
         "first_member",
+        "influences",
         "unseen_values",
     ]
     assert deep_ensembles.report.__all__ == names

@@ -21,6 +21,7 @@ NAMES = [
     "TableSettings",
     "compare_table",
     "evaluate_table",
+    "explain_table",
     "fit_table",
     "predict_row",
     "predict_table",

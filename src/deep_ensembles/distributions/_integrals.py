@@ -20,6 +20,7 @@ _NODES, _COARSE_NODES = {torch.float64: 16, torch.float32: 8}, 4
 # Where the ends of a piece are so many times as far from the origin as one another, it is cut evenly in the logarithm.
 _RATIO = 2.0
 _CHUNK_ELEMENTS = 4_000_000
+_MEMBERS_WITH_KNOTS = 4
 # Counts are added one by one up to so many, and integrated beyond, where they lie close together.
 _MOST_COUNTS, _FIRST_COUNTS = 8192, 512
 
@@ -217,9 +218,11 @@ def _knots(members: Distribution, extra: Tensor, levels: tuple[float, ...] = _LE
     quantiles = tail_quantiles(inner, levels).flatten(0, 1)  # [level, member, row, …]
     quantiles = quantiles.movedim(2, -1).flatten(0, -2)
     median = quantiles[0]
-    if members.batch_shape[0] > 1 and (coarse or bool(_alike(members).all())):
-        # Members that are nearly the same need no more knots than one of them.
-        quantiles = quantiles.sort(0).values[:: members.batch_shape[0]]
+    n_members = members.batch_shape[0]
+    # Members that are nearly the same need no more knots than one of them; and many need no more than a few.
+    step = n_members if coarse or bool(_alike(members).all()) else n_members // _MEMBERS_WITH_KNOTS
+    if step > 1:
+        quantiles = quantiles.sort(0).values[::step]
     low, high = ends(members, quantiles)
     limits = [end for end in (low, high, (low + high) / 2) if bool(end.isfinite().all())]
     kinks = [members.kinks.movedim(-1, 0).flatten(0, 1)] if hasattr(members, "kinks") else []

@@ -77,8 +77,8 @@ def drift(cuts: Sequence[Cut]) -> str:
     """Whether errors changed between cuts beyond chance, in a sentence.
 
     Example:
-        >>> drift([Cut(100, 50, 1.0, 0.1, 1.5, 0.9), Cut(150, 50, 2.0, 0.1, 2.5, 0.6)])[50:105]
-        'errors changed from 1.00 ± 0.10 to 2.00 ± 0.10, beyond chance'
+        >>> drift([Cut(100, 50, 1.0, 0.1, 1.5, 0.9), Cut(150, 50, 2.0, 0.1, 2.5, 0.6)]).partition(". ")[0]
+        'Quick models of earlier rows, judged by the next: errors changed from 1.00 ± 0.10 to 2.00 ± 0.10, beyond chance'
     """
     low, high = max(combinations(cuts, 2), key=_distance)
     told = f"from {_with_error(low)} to {_with_error(high)}"
