@@ -182,11 +182,14 @@ def _integrals(
         groups = alike.nonzero()[:, 0], (~alike).nonzero()[:, 0]
     size = max(1, _CHUNK_ELEMENTS // (2 * 16 * len(_LEVELS) * n_members**2))
     pieces = [piece for group in groups for piece in group.split(size) if len(piece)]
-    values = []
+    whole: Tensor | None = None  # from the start: what is kept of each piece would leave holes in memory
     for rows in pieces:
         members = indexed(flat, (slice(None), rows))
-        values.append(_integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy))
-    return torch.cat(values, dim=-1)[..., torch.cat(pieces).argsort()].reshape(like.shape)
+        value = _integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy)
+        whole = value.new_empty(*value.shape[:-1], n_rows) if whole is None else whole
+        whole[..., rows] = value
+    assert whole is not None
+    return whole.reshape(like.shape)
 
 
 def _integrated(
