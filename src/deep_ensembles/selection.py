@@ -233,10 +233,7 @@ class _Search:
         Its logarithm falls about linearly with the reciprocal of the number of members, from that of single members.
         """
         log = _log_temperature(mixture, targets)
-        k, m = (
-            effective_members(mixture.weights),
-            effective_members(torch.ones(ensemble.n_members) if ensemble.weights is None else ensemble.weights),
-        )
+        k, m = effective_members(mixture.weights), _effective_members_of(ensemble)
         if k >= _LEAST_SEVERAL:
             parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
             singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
@@ -250,7 +247,7 @@ class _Search:
         $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
         """
         factor = variance_scaling(mixture, targets).factor
-        k, m = effective_members(mixture.weights), effective_members(ensemble.mixture(self.task.inputs[:1]).weights)
+        k, m = effective_members(mixture.weights), _effective_members_of(ensemble)
         several, n = mixture, k
         if k < _LEAST_SEVERAL:  # members differ less where most have seen a row, but a single one not at all
             rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
@@ -329,6 +326,10 @@ def effective_members(weights: Tensor) -> float:
         (2.0, 1.0)
     """
     return float(weights.sum().square() / weights.square().sum())
+
+
+def _effective_members_of(ensemble: Ensemble) -> float:
+    return ensemble.n_members if ensemble.weights is None else effective_members(ensemble.weights)
 
 
 def _log_temperature(mixture: Mixture, targets: Tensor) -> float:
