@@ -14,6 +14,7 @@ from benchmarks.linear_growth import linear_growth
 from benchmarks.measuring import HEADER, Line
 from benchmarks.one_scikit_learn_mlp import one_scikit_learn_mlp
 from benchmarks.prediction_memory import prediction_memory
+from benchmarks.processes import processes
 from benchmarks.small_ensemble import small_ensemble, small_ensemble_adversarial
 from benchmarks.starting import command_start, import_cost
 from benchmarks.student_t_step import student_t_step
@@ -41,6 +42,7 @@ BENCHMARKS = {
         command_start,
         linear_growth,
         prediction_memory,
+        processes,
         tables,
     )
 }

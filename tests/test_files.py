@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from deep_ensembles import Ensemble, ModelFileError, load
+from deep_ensembles._files import file_system, replacing, write_atomically
 
 MODELS = Path(__file__).parent / "models"
 X = torch.zeros(1, 10)
@@ -136,3 +137,14 @@ def test_a_save_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.M
         points().save(target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_file_elsewhere_takes_its_place_when_it_is_whole() -> None:
+    url, (system, path) = "memory://whole/state", file_system("memory://whole/state")
+    write_atomically(url, b"old")
+    with pytest.raises(TypeError), replacing(url) as file:
+        file.writelines([b"half", None])  # type: ignore[list-item]
+    assert [entry["name"] for entry in system.ls("/whole")] == [path]
+    assert system.cat(path) == b"old"
+    write_atomically(url, b"new")
+    assert system.cat(path) == b"new"

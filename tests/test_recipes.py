@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from deep_ensembles import (
+    Categorical,
     Checkpoint,
     ComplementaryFolds,
     DeepEnsembleClassifier,
     DeepEnsembleRegressor,
+    FastGradientSign,
     GaussianMixture,
     Normal,
     Point,
@@ -27,10 +29,12 @@ from deep_ensembles import (
     fit_ensemble,
     load,
     mlp,
+    periodic_mlp,
     selection,
     squared_error,
 )
-from deep_ensembles.recipes import PAPER, Choices, Task, batch_size, target_step
+from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.recipes import PAPER, Candidate, Choices, Task, batch_size, target_step
 from deep_ensembles.selection import mixture_shares
 from deep_ensembles.training.checkpoint import CheckpointWriter
 
@@ -100,6 +104,49 @@ class TestTargetStep:
         step, _ = target_step(grades)
         model = DeepEnsembleRegressor(2, effort="fast", **QUICK).fit(X, grades)
         assert model.ensemble_.head == StudentT(min_variance=step**2 / 12)
+
+
+class TestCandidates:
+    def test_bins_and_adversarial_training_are_tried(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        calls = recorded(monkeypatch)
+        DeepEnsembleRegressor(**QUICK).fit(X, Y)
+        assert {call.get("perturbation") for call in calls} == {None, FastGradientSign(0.01)}
+        calls.clear()
+        DeepEnsembleRegressor(perturbation=None, **QUICK).fit(X, Y)
+        assert not any(call.get("perturbation") for call in calls)
+
+    def test_bins_win_where_trees_would(self) -> None:
+        inputs = np.random.default_rng(3).uniform(-1, 1, size=(400, 2))
+        steps = np.floor(4 * inputs[:, 0]) + 0.05 * np.random.default_rng(4).normal(size=400)
+        model = DeepEnsembleRegressor(max_epochs=40, perturbation=None, head=Normal(), random_state=0).fit(inputs, steps)
+        assert model.chosen_["networks"]["waves 0.1, bins"] > 0.5
+
+    def test_networks_with_and_without_bins_are_one_ensemble(self) -> None:
+        builds = [partial(periodic_mlp, 3, 2, (6,), n_frequencies=4, n_bins=3, sets_bins=bins) for bins in (True, False)]
+        both = [fit_ensemble(build, X, Y, n_members=2, max_epochs=2, random_state=0) for build in builds]
+        joined = Ensemble.joined(both, [0.5, 0.5])
+        means = torch.cat([ensemble(X).components.mean for ensemble in both])
+        torch.testing.assert_close(joined(X).components.mean, means)
+
+    def test_a_constant_says_the_shares_of_classes_among_the_rows_of_each_member(self) -> None:
+        labels = np.r_[np.zeros(90), np.ones(30)].astype(np.int64)[RNG.permutation(120)]
+        about = Task(X, labels, 2, 2, Categorical())
+        search = selection._Search(about, Choices({"max_epochs": 2}), 0)
+        trial = search.trial(Candidate(Categorical(), 0.3, (8,)), about)
+        constant = search.constant(trial).ensemble
+        for member in range(constant.n_members):
+            seen = (constant.out_of_fold_members != member).all(0)
+            prior = selection._PRIOR_ROWS
+            share = (labels[seen].sum() + prior / 2) / (seen.sum() + prior)
+            probabilities = constant.subset([member])(X[:4]).probs[:, 1]
+            torch.testing.assert_close(probabilities, torch.full((4,), share), rtol=1e-5, atol=1e-6, check_dtype=False)
+        assert len(np.unique(constant.out_of_fold(X).probs[:, 1].numpy())) <= constant.n_members
+        assert search.constant(trial).scores.mean() == pytest.approx(np.log(2) * 0.81, abs=0.03)
+
+
+def test_epochs_fall_with_the_rows() -> None:
+    epochs = [Choices({}).training(task(np.zeros((n, 1)), np.zeros(n)))["max_epochs"] for n in (10, 3000, 12_000, 10**6)]
+    assert epochs == [300, 300, 150, 12]
 
 
 def test_batches_grow_with_the_rows() -> None:
@@ -198,11 +245,11 @@ def test_best_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_chosen_is_kept(kind: Any, tmp_path: Path) -> None:
     model = kind(**QUICK).fit(X, LABELS)
     assert json.loads(json.dumps(model.chosen_)) == model.chosen_
-    for name in ("n_members", "hidden_sizes", "head", "frequency_scale", "recalibration", "max_epochs", "learning_rate"):
+    for name in ("n_members", "hidden_sizes", "head", "networks", "recalibration", "max_epochs", "learning_rate"):
         assert name in model.chosen_
     assert " at 0x" not in str(model.chosen_)
-    scales = model.chosen_["frequency_scale"]
-    assert scales is None or sum(scales.values()) == pytest.approx(1, abs=0.01)
+    networks = model.chosen_["networks"]
+    assert networks is None or sum(networks.values()) == pytest.approx(1, abs=0.01)
     model.save(tmp_path / "model")
     back = load(tmp_path / "model")
     assert back.chosen_ == model.chosen_

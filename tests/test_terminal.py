@@ -8,6 +8,8 @@ import sys
 import pytest
 from _processes import not_on_windows, shown_by
 
+from deep_ensembles._terminal import progress
+
 SCRIPT = """
 import numpy as np
 from deep_ensembles import DeepEnsembleRegressor
@@ -52,3 +54,19 @@ def test_a_bar_counts_in_its_unit(unit: str, shown: str) -> None:
 def test_what_shows_nothing_imports_nothing() -> None:
     code = "import sys; from deep_ensembles import _terminal; _terminal.Listing('', []); print('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "False"
+
+
+def test_a_pipe_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("deep_ensembles._terminal.time.monotonic", lambda: now)
+    with progress("training\x1b[31m", 100, "epochs") as update:
+        for _ in range(100):
+            now += 1.0
+            update(advance=1, note="loss 1")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [f"training\\u001b[31m: {n} of 100 epochs, {n} s" for n in (10, 40, 70, 100)]
+    with progress("predicting", None, "rows", verbose=0) as update:
+        now += 100
+        update(advance=1)
+    assert capsys.readouterr().err == ""

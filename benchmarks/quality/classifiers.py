@@ -26,7 +26,7 @@ STRENGTHS = np.logspace(-4, 3, 8)
 
 
 def fit_ours(X: np.ndarray, y: np.ndarray, seed: int, **settings: Any) -> Fitted:
-    return _fitted(DeepEnsembleClassifier(random_state=seed, **settings).fit(X, y))
+    return _fitted(DeepEnsembleClassifier(random_state=seed, n_jobs=None, **settings).fit(X, y))
 
 
 def fit_class_shares(X: np.ndarray, y: np.ndarray, seed: int) -> Fitted:

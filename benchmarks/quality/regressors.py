@@ -28,7 +28,7 @@ SHARES = np.linspace(0, 1, 5)  # of a forest's variance that follows the spread 
 
 
 def fit_ours(X: np.ndarray, y: np.ndarray, seed: int, **settings: Any) -> Fitted:
-    model = DeepEnsembleRegressor(random_state=seed, **settings).fit(X, y)
+    model = DeepEnsembleRegressor(random_state=seed, n_jobs=None, **settings).fit(X, y)
     return Fitted(model.predict_distribution, {"chosen": _plain(getattr(model, "chosen_", None))})
 
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles._splits import Bootstrap, ComplementaryFolds, Subsample
     from deep_ensembles.ensemble import Ensemble
     from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
-    from deep_ensembles.fitting import CrossValidation, cross_validate, fit_ensemble
+    from deep_ensembles.fitting import CrossValidation, cross_validate, extend_ensemble, fit_ensemble
+    from deep_ensembles.growing import Grow
 
     # isort: off
     from deep_ensembles.heads import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     )  # fmt: skip
 
     # isort: on
+    from deep_ensembles.tabular.streaming import ParquetRows
     from deep_ensembles.training.checkpoint import Checkpoint
     from deep_ensembles.training.data import RobustScaling
     from deep_ensembles.training.loop import TrainingDiverged
@@ -47,7 +49,8 @@ _NAMES = {
     "_splits": ("Bootstrap", "ComplementaryFolds", "Subsample"),
     "ensemble": ("Ensemble",),
     "estimators": ("DeepEnsembleClassifier", "DeepEnsembleRegressor"),
-    "fitting": ("CrossValidation", "cross_validate", "fit_ensemble"),
+    "fitting": ("CrossValidation", "cross_validate", "extend_ensemble", "fit_ensemble"),
+    "growing": ("Grow",),
     "heads": (
         "Bernoulli", "Categorical", "Gamma", "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "MultivariateNormal",
         "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "Quantiles", "StudentT", "ZeroInflated",
@@ -60,6 +63,7 @@ _NAMES = {
     "scoring": (
         "beta_nll", "brier", "censored", "crps", "energy_score", "interval_score", "log_score", "pinball", "squared_error",
     ),
+    "tabular.streaming": ("ParquetRows",),
     "training.checkpoint": ("Checkpoint",),
     "training.data": ("RobustScaling",),
     "training.loop": ("TrainingDiverged",),
@@ -71,11 +75,12 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = [
     "Adam", "AdamW", "Bernoulli", "Bootstrap", "Categorical", "Checkpoint", "ComplementaryFolds", "Constant", "Cosine",
     "CrossValidation", "DeepEnsembleClassifier", "DeepEnsembleRegressor", "Ensemble", "FastGradientSign", "Gamma",
-    "GaussianMixture", "Laplace", "LogNormal", "LogitNormal", "Looped", "Mixture", "ModelFileError", "MultivariateNormal",
-    "NegativeBinomial", "Normal", "Ordinal", "Point", "Poisson", "ProjectedGradient", "Quantiles", "RandomSign", "Recipe",
-    "RobustScaling", "Stacked", "StudentT", "Subsample", "TrainingDiverged", "VirtualAdversarial", "ZeroInflated",
-    "beta_nll", "brier", "censored", "cross_validate", "crps", "energy_score", "fit_ensemble", "interval_score", "load",
-    "log_score", "mlp", "periodic_mlp", "pinball", "squared_error",
+    "GaussianMixture", "Grow", "Laplace", "LogNormal", "LogitNormal", "Looped", "Mixture", "ModelFileError",
+    "MultivariateNormal", "NegativeBinomial", "Normal", "Ordinal", "ParquetRows", "Point", "Poisson",
+    "ProjectedGradient", "Quantiles", "RandomSign", "Recipe", "RobustScaling", "Stacked", "StudentT", "Subsample",
+    "TrainingDiverged", "VirtualAdversarial", "ZeroInflated", "beta_nll", "brier", "censored", "cross_validate", "crps",
+    "energy_score", "extend_ensemble", "fit_ensemble", "interval_score", "load", "log_score", "mlp", "periodic_mlp",
+    "pinball", "squared_error",
 ]  # fmt: skip
 
 

@@ -42,9 +42,34 @@ _MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, Memo
               ValueError, safetensors.SafetensorError)  # fmt: skip
 
 
+def location(path: str | os.PathLike[str]) -> Path | str:
+    """A path; or, as text, the URL of a file elsewhere, as in `s3://bucket/file`, which fsspec opens.
+
+    Example:
+        >>> location("file:///tmp/state").name, location("s3://bucket/state")
+        ('state', 's3://bucket/state')
+    """
+    text = os.fspath(path)
+    if "://" not in text:
+        return Path(text)
+    return Path(file_system(text)[1]) if text.startswith(("file:", "local:")) else text
+
+
+def file_system(path: str | os.PathLike[str]) -> tuple[Any, str]:
+    """The file system of a path or URL, and the path in it."""
+    import fsspec
+
+    return fsspec.url_to_fs(os.fspath(path))
+
+
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replacing(path: Path | str) -> Iterator[BinaryIO]:
     """A file to write that takes its place when all is written and on disk; if anything fails, nothing has changed."""
+    if isinstance(path, str):
+        system, place = file_system(path)
+        with system.transaction, system.open(place, "wb") as file:
+            yield file
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -57,7 +82,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         beside.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path | str, content: bytes) -> None:
     """Write a whole file at once."""
     with replacing(path) as file:
         file.write(content)

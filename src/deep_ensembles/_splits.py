@@ -63,8 +63,7 @@ class ComplementaryFolds:
     ) -> list[np.ndarray]:
         """The folds of some rows, each in order; with `strata`, the class of each row, the same share of each."""
         generator = generator if self.random_state is None else np.random.default_rng(self.random_state)
-        count = min(5, n_members) if self.n_folds is None else self.n_folds
-        require(2 <= count <= n_members, "n_folds", f"from 2 to the number of members ({n_members})", count)
+        count = self.count(n_members)
         kind, names = np.arange(len(rows)), strata
         if self.groups is not None:
             require(len(self.groups) > int(rows.max()), "groups", "one per row", len(self.groups))
@@ -78,6 +77,12 @@ class ComplementaryFolds:
         fold_of = np.empty(n_kinds, dtype=np.int64)
         fold_of[order] = np.arange(n_kinds) % count
         return [rows[fold_of[kind] == fold] for fold in range(count)]
+
+    def count(self, n_members: int) -> int:
+        """How many folds so many members have."""
+        count = min(5, n_members) if self.n_folds is None else self.n_folds
+        require(2 <= count <= n_members, "n_folds", f"from 2 to the number of members ({n_members})", count)
+        return count
 
     def halves(self, fold: np.ndarray, classes: PerRow = None) -> Split:
         """A fold in two: every other row or group (of each class)."""
@@ -154,3 +159,21 @@ def random_parts(n_parts: int, n_rows: int, groups: PerRow, generator: np.random
     order = generator.permutation(int(kinds.max()) + 1)
     require(len(order) > 1, "groups", "at least 2 different ones", len(order))
     return [np.flatnonzero(np.isin(kinds, part)) for part in np.array_split(order, min(n_parts, len(order)))]
+
+
+def united(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The number of each row's group, where rows of either kind of group are together; by the first kind alone where that
+    would make one group of half of the rows.
+
+    Example:
+        >>> united(np.array([0, 0, 1, 2, 3, 4]), np.array([0, 1, 0, 3, 4, 5])).tolist()
+        [0, 0, 0, 1, 2, 3]
+    """
+    from scipy.sparse import coo_array  # late, as SciPy takes a while
+    from scipy.sparse.csgraph import connected_components
+
+    first, second = (np.unique(kind, return_inverse=True)[1] for kind in (groups, others))
+    n = int(first.max()) + 1
+    links = coo_array((np.ones(len(first)), (first, second + n)), shape=(n + int(second.max()) + 1,) * 2)
+    found: np.ndarray = connected_components(links, directed=False)[1][first]
+    return found if np.bincount(found).max() <= len(found) / 2 else groups

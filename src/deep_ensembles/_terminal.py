@@ -3,11 +3,13 @@
 import io
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+_FIRST_LINE, _NEXT_LINE = 10.0, 30.0  # seconds between lines in a pipe
 # Codes that move the cursor, change colours or turn the direction of writing; newlines and tabs are harmless.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -73,7 +75,7 @@ class Listing:
 
 @contextmanager
 def progress(label: str, total: int | None, unit: str, *, verbose: int = 1, start: int = 0) -> Iterator[Callable[..., None]]:
-    """A bar on a terminal; nothing if `verbose` is 0 or stderr is piped.
+    """A bar on a terminal; where stderr is piped a line now and then; nothing if `verbose` is 0.
 
     Yields a function that moves the bar: `update(advance=1)` or `update(completed=7)`, with `note="…"` to show beside it
     and `total=9` once that is known.
@@ -86,7 +88,7 @@ def progress(label: str, total: int | None, unit: str, *, verbose: int = 1, star
         start: how much was done before.
     """
     if verbose <= 0 or not sys.stderr.isatty():
-        yield lambda **changes: None
+        yield _lines(label, total, unit, start) if verbose > 0 else lambda **changes: None
         return
     from rich import progress as bars
     from rich.console import Console
@@ -97,3 +99,18 @@ def progress(label: str, total: int | None, unit: str, *, verbose: int = 1, star
     with bars.Progress(*columns, console=Console(file=sys.stderr), transient=verbose < 2) as bar:
         task = bar.add_task(label, total=total, completed=start, note="")
         yield lambda **changes: bar.update(task, **changes)
+
+
+def _lines(label: str, total: int | None, unit: str, done: int) -> Callable[..., None]:
+    """Lines on stderr, for a pipe: none in the first ten seconds, then one in thirty at most."""
+    started, due = time.monotonic(), time.monotonic() + _FIRST_LINE
+
+    def update(advance: int = 0, completed: int | None = None, total: int | None = total, **_: Any) -> None:
+        nonlocal done, due
+        done, now = done + advance if completed is None else completed, time.monotonic()
+        if now >= due:
+            due = now + _NEXT_LINE
+            amount = f"{done} of {total}" if total is not None else str(done)
+            print(f"{printable(label)}: {amount} {unit}, {now - started:.0f} s", file=sys.stderr, flush=True)
+
+    return update

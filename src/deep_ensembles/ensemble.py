@@ -23,7 +23,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import FitRecalibration, Prediction, Recalibration, choose
 from deep_ensembles.settings import NotSaved, describe, restore
 from deep_ensembles.training import Standardization
-from deep_ensembles.training.parts import InputParts, count_rows, input_batches, with_parts
+from deep_ensembles.training.parts import InputParts, NetworkFactory, count_rows, input_batches
 
 _BATCH_ELEMENTS = 2**20
 _BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
@@ -54,6 +54,7 @@ class Ensemble:
             none.
         out_of_fold_raw: `[k, row, raw]`: their raw outputs for it, where those are not of the weights that were kept: a row
             that helped to choose these is predicted at the epoch that other rows chose.
+        out_of_fold_rows: the numbers of those training rows, where only a sample of them is held in memory.
     """
 
     members: Members
@@ -69,6 +70,11 @@ class Ensemble:
     parts: InputParts | None = None
     out_of_fold_members: np.ndarray | None = None
     out_of_fold_raw: Tensor | None = None
+    out_of_fold_rows: np.ndarray | None = None
+    origin: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"origin": None}  # holds a user's functions, which seldom can be pickled
 
     @property
     def n_members(self) -> int:
@@ -111,17 +117,20 @@ class Ensemble:
         half, so that the choice of an epoch flatters no row.
 
         Arguments:
-            inputs: the inputs that the ensemble was trained on, in the same order.
+            inputs: the inputs that the ensemble was trained on, in the same order; of `out_of_fold_rows`, if there are such.
         """
         if self.out_of_fold_members is None:
             raise ValueError("some rows were seen by every member; train with `folds=ComplementaryFolds()`")
         n, expected = count_rows(inputs, self.parts), self.out_of_fold_members.shape[1]
         require(n == expected, "inputs", f"the {expected} training rows", f"{n} rows")
         members, rows = torch.from_numpy(self.out_of_fold_members), torch.arange(expected)
-        raw = self._raw(inputs, None)
-        if self.out_of_fold_raw is not None:
-            kept = self.out_of_fold_raw.to(raw.device)
-            raw[members, rows] = torch.where(kept.isnan(), raw[members, rows], kept)
+        kept = self.out_of_fold_raw
+        if kept is None or bool(kept.isnan().any()):
+            raw = self._raw(inputs, None)
+        else:  # what members say of rows that they have seen is of no use
+            raw = kept.new_zeros(self.n_members, expected, *kept.shape[2:])
+        if kept is not None:
+            raw[members, rows] = torch.where(kept.isnan(), raw[members, rows], kept.to(raw))
         weights = None if self.weights is None else self.weights[members[:, 0]]
         return Mixture(rebuilt(self._mixture(raw).components, lambda parameter: parameter[members, rows]), weights)
 
@@ -184,6 +193,7 @@ class Ensemble:
             recalibration=None,
             out_of_fold_members=None,
             out_of_fold_raw=None,
+            origin=None,
         )
 
     @classmethod
@@ -215,6 +225,7 @@ class Ensemble:
             recalibration=None,
             out_of_fold_members=np.concatenate(unseen) if len(unseen) == len(ensembles) else None,
             out_of_fold_raw=torch.cat(raws) if len(raws) == len(ensembles) else None,
+            origin=None,
         )
 
     def to(self, device: str | torch.device) -> Ensemble:
@@ -286,7 +297,7 @@ class Ensemble:
         seeds, features = _checked_sizes(config)
         _check_tensors(tensors, len(seeds), features)
         structure = None if config.get("parts") is None else InputParts.from_file(config["parts"], features)
-        build = build if structure is None else with_parts(build, structure)
+        build = build if structure is None else NetworkFactory(build, structure)
         parts = {group: _part(tensors, f"{group}.") for group in _GROUPS}
         trusted, example = network is not None, torch.zeros(1).expand(2, *features)
         members = rebuild(build, seeds, config["members"], parts["parameter"], parts["buffer"], example, trusted=trusted)

@@ -1,5 +1,7 @@
 """The PyTorch door: train an ensemble of any network, or all folds of a cross-validation, as one stack."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,16 +12,25 @@ from torch import Tensor
 
 from deep_ensembles import scoring
 from deep_ensembles._checks import check_integer, require
-from deep_ensembles._random import RandomState, run_seeds
+from deep_ensembles._random import RandomState, run_seeds, seed_sequence
 from deep_ensembles._splits import cross_validation_splits
 from deep_ensembles._tensors import as_tensor, check_finite, checked_events, is_dataset, is_structured, times_and_events
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.execution import Execution, Training, train_runs
+from deep_ensembles.growing import Grow, Origin, extended, out_of_fold, rows_key
 from deep_ensembles.heads import Categorical, HeadFunction, Normal
 from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.settings import describe
-from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs, train
+
+# isort: off
+from deep_ensembles.training import (
+    Algorithm, Constant, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs,
+)  # fmt: skip
+
+# isort: on
+from deep_ensembles.training.blocks import ArrayBlocks, BlockSource, Surveyed, is_large_map
 from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 
@@ -31,10 +42,11 @@ def fit_ensemble(
     head: HeadFunction | None = None,
     scoring_rule: scoring.ScoringRule | None = None,
     perturbation: Perturbation | None = None,
-    n_members: int = 5,
+    n_members: int | Grow = 5,
     sample_weight: Any = None,
     unlabelled: Any = None,
     random_state: RandomState = None,
+    execution: Execution | None = None,
     **settings: Any,
 ) -> Ensemble:
     """Train an ensemble of any `nn.Module`.
@@ -45,8 +57,10 @@ def fit_ensemble(
             What it returns is copied, and never changed; parts that it leaves in `eval()` are trained in `eval()`.
         inputs: `[row, *features]` as a tensor or array; a dict or tuple of them, for a network that takes a dict (or its
             keys as arguments) or several tensors; or a map-style dataset of `(input, target)` pairs or of dicts with a
-            `target`, which is then streamed. Whole numbers are standardised as other numbers are, unless the network takes
-            them only as they are (tokens for an embedding); in a dict or tuple, only where the network refuses them.
+            `target`, which is then streamed; or rows larger than memory, as `ParquetRows` or an `np.memmap` of more than
+            64 MB, which are read in blocks and shuffled through a buffer (see docs/scale.md). Whole numbers are standardised
+            as other numbers are, unless the network takes them only as they are (tokens for an embedding); in a dict or
+            tuple, only where the network refuses them.
         targets: `[row]` numbers or class numbers, or `[row, target]` numbers; or times that may be censored, as a structured
             array of flag (event) and number (time); none with a dataset.
         head: raw output → distribution; by default `Categorical()` for whole-number targets, else `Normal()`.
@@ -54,11 +68,13 @@ def fit_ensemble(
             `censored(log_score)` for censored times.
         perturbation: `FastGradientSign(0.01)` for the paper's adversarial training, `VirtualAdversarial(0.1)` for one that
             needs no targets; none by default.
-        n_members: how many networks.
+        n_members: how many networks; `Grow()` for as many as pay, or as time allows.
         sample_weight: one number ≥ 0 per row.
         unlabelled: inputs of more rows, without targets, for `VirtualAdversarial`; each step takes as many of them as rows
             with targets.
         random_state: the seed of everything; the same seed gives the same ensemble.
+        execution: where members are trained: `InProcess()` (as by default), `Processes(n)` or `Ray(address)`; they are the
+            same bits wherever (see docs/scale.md).
         settings: any setting of `Recipe`: `max_epochs`, `batch_size`, `learning_rate`, `early_stopping`, …
 
     Example:
@@ -67,12 +83,62 @@ def fit_ensemble(
         >>> ensemble(torch.tensor([[0.5]])).mean.round(decimals=1)
         tensor([1.5000], dtype=torch.float64)
     """
-    check_integer("n_members", n_members, low=1)
-    task = _task(build_network, inputs, targets, sample_weight, head, scoring_rule, perturbation, settings)
+    if not isinstance(n_members, Grow):
+        check_integer("n_members", n_members, low=1)
+    most = n_members.at_most if isinstance(n_members, Grow) else n_members
+    data = inputs, targets, sample_weight
+    task = _task(build_network, data, most, head, scoring_rule, perturbation, settings)
+    task = replace(task, root=seed_sequence(random_state), execution=execution)
     if unlabelled is not None:
         task = replace(task, algorithm=replace(task.algorithm, unlabelled=_unlabelled(unlabelled, task)))
-    runs = plan_runs(task.used(), run_seeds(random_state, n_members), task.recipe, task.classes())
-    return task.ensembles(runs, n_members)[0]
+    return n_members.fit(task) if isinstance(n_members, Grow) else task.ensembles(task.runs(n_members), n_members)[0]
+
+
+def extend_ensemble(
+    ensemble: Ensemble, inputs: Any, targets: Any = None, n: int = 1, *, sample_weight: Any = None
+) -> Ensemble:
+    """The ensemble with `n` more members, the same as if all had been asked for at once; without recalibration.
+
+    Members that hold out complementary folds keep to the folds that there are: three members of three folds become five
+    members of three folds, as of `ComplementaryFolds(3)`.
+
+    Arguments:
+        ensemble: what `fit_ensemble` or this returned, in this process: a file does not say how members were trained.
+        inputs, targets, sample_weight: the same rows that it was trained on.
+        n: how many members to add.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 200).unsqueeze(1)
+        >>> three = fit_ensemble(lambda: torch.nn.Linear(1, 2), x, 3 * x[:, 0], n_members=3, max_epochs=5)
+        >>> extend_ensemble(three, x, 3 * x[:, 0], 2).n_members
+        5
+    """
+    check_integer("n", n, low=1)
+    task = _task_again(ensemble, inputs, targets, sample_weight)
+    same = rows_key(task.rows) == ensemble.origin.rows_key
+    require(same, "inputs", "the rows that the ensemble was trained on, with their targets and weights", "others")
+    return extended(task, ensemble, n)
+
+
+def train_further(
+    ensemble: Ensemble, inputs: Any, targets: Any, *, max_epochs: int | None = None, sample_weight: Any = None
+) -> Ensemble:
+    """The ensemble after more epochs on the same or other rows, in its units; without recalibration.
+
+    Arguments:
+        ensemble: as for `extend_ensemble`. If it was trained with `resumable=True` its optimiser goes on where it was: on
+            the same rows, and at a constant rate, as if all epochs had been asked for at once. Else it starts afresh.
+        max_epochs: in all, those before included; by default one more, at a constant rate and with no rows held out.
+    """
+    task, origin = _task_again(ensemble, inputs, targets, sample_weight), ensemble.origin
+    done = int(origin.state["epoch"].max()) if origin.state else 0
+    total = done + 1 if max_epochs is None else max_epochs
+    require(total > done, "max_epochs", f"more than the {done} that there were", max_epochs)
+    further: dict[str, Any] = {"schedule": Constant(), "folds": None} if max_epochs is None else {}
+    recipe = replace(task.recipe, max_epochs=total, early_stopping=False, resumable=True, **further)
+    task = replace(task, recipe=recipe)
+    before = Trained(ensemble.members, origin.units, np.asarray(ensemble.history), {}, origin.state)
+    return task.ensembles(task.runs(ensemble.n_members), ensemble.n_members, before)[0]
 
 
 @dataclass(frozen=True)
@@ -110,6 +176,7 @@ def cross_validate(
     n_members: int = 5,
     sample_weight: Any = None,
     random_state: RandomState = None,
+    execution: Execution | None = None,
     **settings: Any,
 ) -> CrossValidation:
     """Train the ensembles of all folds as one stack of folds × members networks and predict the held-out rows.
@@ -126,13 +193,15 @@ def cross_validate(
         (5, torch.Size([200]))
     """
     check_integer("n_members", n_members, low=1)
-    task = _task(build_network, inputs, targets, sample_weight, head, scoring_rule, perturbation, settings)
+    data = inputs, targets, sample_weight
+    task = _task(build_network, data, n_members, head, scoring_rule, perturbation, settings)
+    require(not isinstance(task.rows, Surveyed), "inputs", "in memory to cross-validate", "rows that are streamed")
     rows, seed = task.rows, run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
     seeds = run_seeds(random_state, n_members)
     used = np.isin(np.arange(len(rows)), task.used())
     runs = [run for fold, _ in folds for run in plan_runs(fold[used[fold]], seeds, task.recipe, task.classes())]
-    ensembles = task.ensembles(runs, n_members)
+    ensembles = replace(task, execution=execution).ensembles(runs, n_members)
     predictions = [ensemble.mixture(rows.user_inputs(test)) for ensemble, (_, test) in zip(ensembles, folds, strict=True)]
     return CrossValidation(ensembles, folds, predictions)
 
@@ -145,6 +214,13 @@ class _Task:
     rows: Rows
     algorithm: Algorithm
     recipe: Recipe
+    root: np.random.SeedSequence | None = None
+    execution: Execution | None = None
+
+    def runs(self, n_members: int) -> list[Run]:
+        """One for each member of an ensemble."""
+        fold_of = self.rows.fold_of if isinstance(self.rows, Surveyed) else None
+        return plan_runs(self.used(), run_seeds(self.root, n_members), self.recipe, self.classes(), fold_of)
 
     def used(self) -> np.ndarray:
         """The rows to train on: all with a weight above 0."""
@@ -158,12 +234,13 @@ class _Task:
         kind = getattr(self.algorithm.criterion.head, "kind", "classes")
         return self.rows.targets.numpy() if kind == "classes" else None
 
-    def ensembles(self, runs: Sequence[Run], n_members: int) -> list[Ensemble]:
-        """Train all runs as one stack; each `n_members` of them in turn are an ensemble."""
+    def ensembles(self, runs: Sequence[Run], n_members: int, start: Trained | None = None) -> list[Ensemble]:
+        """Train all runs; each `n_members` of them in turn are an ensemble."""
         rows, flag = self.rows, self.recipe.standardize_inputs
         example, _, _ = rows.read(np.arange(len(rows))[:2])
         build, rows.parts, flag = choose_inputs(self.build, example, rows.parts, flag, runs[0].seed)
-        trained = train(build, rows, runs, self.algorithm, replace(self.recipe, standardize_inputs=flag))
+        recipe = replace(self.recipe, standardize_inputs=flag)
+        trained = train_runs(Training(build, rows, runs, self.algorithm, recipe, start), self.execution)
         starts = range(0, len(runs), n_members)
         return [self._ensemble(trained, range(start, start + n_members), runs, example[:1]) for start in starts]
 
@@ -172,7 +249,16 @@ class _Task:
         if self.algorithm.criterion.is_censored:
             standardization = standardization.of_first_target()
         inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
-        unseen = self._unseen([runs[m].rows for m in members])
+        held_out = {number: trained.held_out[m] for number, m in enumerate(members) if m in trained.held_out}
+        unseen, raw = None, None
+        if self.recipe.folds is not None:
+            unseen, raw = out_of_fold(len(self.rows), [runs[m] for m in members], held_out)
+        origin = None
+        if self.root is not None:
+            folds = self.recipe.folds
+            folds = None if folds is None else replace(folds, n_folds=folds.n_folds or folds.count(len(members)))
+            task = replace(self, rows=None, recipe=replace(self.recipe, folds=folds))  # type: ignore[arg-type]
+            origin = Origin(task, rows_key(self.rows), trained.standardization, held_out, trained.state)
         return Ensemble(
             members=chosen,
             head=self.algorithm.criterion.head,
@@ -184,44 +270,54 @@ class _Task:
             history=trained.history[:, list(members)],
             parts=self.rows.parts,
             out_of_fold_members=unseen,
-            out_of_fold_raw=None if unseen is None else self._held_out(trained, members, runs, unseen),
+            out_of_fold_raw=raw,
+            out_of_fold_rows=self.rows.numbers if isinstance(self.rows, Surveyed) else None,
+            origin=origin,
         )
 
-    def _unseen(self, trained_on: Sequence[np.ndarray]) -> np.ndarray | None:
-        """`[k, row]`: as many members that have not seen a row as every row has; None if a row has none."""
-        if self.recipe.folds is None:
-            return None
-        unseen = np.stack([np.isin(np.arange(len(self.rows)), rows, invert=True) for rows in trained_on])
-        least = int(unseen.sum(0).min())
-        return np.argsort(~unseen, axis=0, kind="stable")[:least] if least else None
+    def out_of_fold_scores(self, ensemble: Ensemble) -> np.ndarray:
+        """Of the rows that are used, by the training criterion in the units of the targets; of rows in memory."""
+        assert isinstance(self.rows, InMemory)
+        used = torch.from_numpy(self.used())
+        prediction = ensemble.out_of_fold(self.rows.user_inputs(np.arange(len(self.rows))))[used]
+        return self.algorithm.criterion.rule(prediction, self.rows.targets[used]).double().numpy()
 
-    def _held_out(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], unseen: np.ndarray) -> Tensor | None:
-        """`[k, row, raw]`: what those members said of the rows that they were stopped on, where each half of these was
-        predicted at the epoch that was best for the other; None where members were not stopped, NaN for unused rows."""
-        if any(m not in trained.held_out for m in members):
-            return None
-        example = trained.held_out[members[0]]
-        raw = example.new_full((len(members), len(self.rows), *example.shape[1:]), torch.nan)
-        for number, m in enumerate(members):
-            raw[number, runs[m].validation] = trained.held_out[m]
-        return raw[torch.from_numpy(unseen), torch.arange(len(self.rows))]
+
+def _task_again(ensemble: Ensemble, inputs: Any, targets: Any, sample_weight: Any) -> _Task:
+    """The task that an ensemble was trained for, with rows that are given."""
+    if ensemble.origin is None:
+        raise ValueError(f"`ensemble` must know how it was trained, got {ensemble!r}, which was loaded, copied or put "
+                         "together from others; train it here with `fit_ensemble`")  # fmt: skip
+    task = ensemble.origin.task
+    return replace(task, rows=_rows(inputs, targets, sample_weight, task.recipe, ensemble.n_members))
 
 
 def _task(
-    build: Factory, inputs: Any, targets: Any, weights: Any, head: Any, scoring_rule: Any, perturbation: Any, settings: Any
+    build: Factory, data: tuple[Any, Any, Any], n_members: int, head: Any, rule: Any, perturbation: Any, settings: Any
 ) -> _Task:
     """What a user asks for, checked."""
     known = Recipe.__dataclass_fields__
     if unknown := [name for name in settings if name not in known]:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")
     recipe = Recipe(**settings)
-    if is_dataset(inputs):
+    rows = _rows(*data, recipe, n_members)
+    return _Task(build, rows, _algorithm(rows, is_structured(data[1]), head, rule, perturbation), recipe)
+
+
+def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe, n_members: int) -> Rows:
+    """The rows to train on: in memory, or read as they are needed."""
+    if isinstance(inputs, BlockSource) or is_dataset(inputs):
         require(targets is None and weights is None, "targets", "None with a dataset, whose items hold them", targets)
-        rows: Rows = Streamed(inputs, recipe.num_workers)
     else:
         require(targets is not None, "targets", "given unless `inputs` is a dataset", targets)
-        rows = _in_memory(inputs, targets, weights)
-    return _Task(build, rows, _algorithm(rows, is_structured(targets), head, scoring_rule, perturbation), recipe)
+    if is_large_map(inputs):
+        inputs = ArrayBlocks(inputs, targets, weights)
+    if not isinstance(inputs, BlockSource):
+        return Streamed(inputs, recipe.num_workers) if is_dataset(inputs) else _in_memory(inputs, targets, weights)
+    for name, value in (("resampling", recipe.resampling), ("groups", getattr(recipe.folds, "groups", None))):
+        require(value is None, name, "None for rows that are read in blocks", value)
+    least = max(2, round(1 / recipe.validation_fraction)) if recipe.early_stopping else 1
+    return Surveyed(inputs, min(20, least) if recipe.folds is None else recipe.folds.count(n_members))
 
 
 def _algorithm(
@@ -260,6 +356,7 @@ def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
 def _unlabelled(inputs: Any, task: _Task) -> InMemory:
     """Rows without targets; the target of a labelled row stands for theirs, and is never used."""
     rows, perturbation = task.rows, task.algorithm.perturbation
+    require(not isinstance(rows, Surveyed), "unlabelled", "None for rows that are read in blocks", inputs)
     if task.algorithm.needs_target:
         raise ValueError(f"`unlabelled` must be None with `perturbation={perturbation!r}`, which needs targets, "
                          "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip

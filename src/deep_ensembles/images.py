@@ -179,16 +179,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
         if not self.path.exists():
             raise DatasetError(f"{self.path} is not there")
         by_class = self._files_by_class(part)
-        outer = self._folders() if part and not by_class else []
-        return self._files_by_class(f"{outer[0]}/{part}") if len(outer) == 1 else by_class
-
-    def _folders(self) -> list[str]:
-        """The outermost folders, without hidden ones and those that macOS packs along."""
-        if self.path.is_file():
-            names = {name.partition("/")[0] for name in self._zip().namelist() if "/" in name}
-        else:
-            names = {folder.name for folder in self.path.iterdir() if folder.is_dir()}
-        return sorted(name for name in names if not name.startswith((".", "__")))
+        if by_class or not part:
+            return by_class
+        # The outermost folders, without hidden ones and those that macOS packs along.
+        outer = {name.partition("/")[0] for name in self._names("") if "/" in name and not name.startswith((".", "__"))}
+        return self._files_by_class(f"{outer.pop()}/{part}") if len(outer) == 1 else by_class
 
     def _files_by_class(self, part: str) -> dict[str, list[str]]:
         prefix = f"{part}/" if part else ""

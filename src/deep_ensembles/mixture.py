@@ -46,6 +46,13 @@ class Mixture(Distribution):
         components: the members' distributions; the first batch dimension counts the members.
         weights: one weight per member, non-negative; uniform by default. They are normalised.
 
+    Attributes:
+        components, weights: as given, the weights normalised.
+        n_members: how many members the mixture has.
+        kind: what is predicted: "numbers", "counts", "classes", or several "labels" that each are there or not.
+        is_discrete: whether the prediction is over classes.
+        device: where the parameters are.
+
     Shape:
         components `[member, *batch]`, event `[]` or `[target]`; the mixture has batch `[*batch]` and the same event.
 
@@ -69,8 +76,11 @@ class Mixture(Distribution):
         weights = torch.as_tensor(weights, dtype=parameter.dtype, device=parameter.device)
         if weights.shape != (n_members,) or not bool((weights >= 0).all() and 0 < weights.sum() < math.inf):
             raise ValueError(f"`weights` must be {n_members} finite numbers ≥ 0, not all 0, got {weights.tolist()}")
-        self.components = components
-        self.weights = weights / weights.sum()
+        self.components, self.weights = components, weights / weights.sum()
+        self.n_members, self.device = n_members, weights.device
+        kind = kind_of(components)
+        self.kind: Kind = "numbers" if components.event_shape and kind != "labels" else kind
+        self.is_discrete = self.kind == "classes"
         super().__init__(components.batch_shape[1:], components.event_shape, validate_args=False)
 
     def __repr__(self) -> str:
@@ -78,30 +88,9 @@ class Mixture(Distribution):
         return f"Mixture({self.n_members} × {family(self.components)}, {shapes})"
 
     @property
-    def n_members(self) -> int:
-        """How many members the mixture has."""
-        return self.components.batch_shape[0]
-
-    @property
     def support(self) -> td.constraints.Constraint:
         """Where the components have mass."""
         return self.components.support  # type: ignore[return-value]
-
-    @property
-    def kind(self) -> Kind:
-        """What is predicted: numbers, counts, classes, or several labels that each are there or not."""
-        kind = kind_of(self.components)
-        return "numbers" if self.event_shape and kind != "labels" else kind
-
-    @property
-    def is_discrete(self) -> bool:
-        """Whether the prediction is over classes."""
-        return self.kind == "classes"
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return self.weights.device
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
         """The same mixture for a larger batch shape."""
@@ -159,10 +148,8 @@ class Mixture(Distribution):
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles of each target, exact to rounding; of counts and points the least value that reaches the level."""
-        value = torch.as_tensor(value, dtype=self.weights.dtype, device=self.weights.device)
-        if not bool(((value >= 0) & (value <= 1)).all()):
-            raise ValueError("`value` must be probabilities between 0 and 1")
-        return quantiles(self._ordered("icdf"), self.weights, value)
+        levels = probabilities(value, self.weights)
+        return quantiles(self._ordered("icdf"), self.weights, levels)
 
     def _ordered(self, wanted: str) -> Distribution:
         """The components of each target, if their values have an order."""
@@ -344,6 +331,14 @@ class Mixture(Distribution):
         if not bool(self.weights.all()):
             values = torch.where(weights > 0, values, torch.zeros_like(values))
         return (values * weights).sum(self._member_dim(event_dims))
+
+
+def probabilities(values: Any, like: Tensor) -> Tensor:
+    """Levels of a distribution function as a tensor like this one, if they are between 0 and 1."""
+    levels = torch.as_tensor(values, dtype=like.dtype, device=like.device)
+    if not bool(((levels >= 0) & (levels <= 1)).all()):
+        raise ValueError("`value` must be probabilities between 0 and 1")
+    return levels
 
 
 def concatenated(mixtures: Sequence[Mixture]) -> Mixture:

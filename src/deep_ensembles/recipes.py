@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from deep_ensembles._checks import check_integer, require
+from deep_ensembles._splits import united
 from deep_ensembles._tensors import is_structured
 from deep_ensembles.heads import GaussianMixture, HeadFunction, Normal, StudentT
 from deep_ensembles.networks import mlp, periodic_mlp
 from deep_ensembles.networks.mlp import checked_sizes
 from deep_ensembles.training import Adam, Cosine, Recipe, RobustScaling
+from deep_ensembles.training.blocks import BlockSource
 
 Auto = Literal["auto"]
 EFFORTS = ("fast", "default", "best")
@@ -30,12 +32,15 @@ PAPER: dict[str, Any] = {
     "learning_rate": 0.01,
 }
 SCALES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the frequencies of waves, each about three times the one before
-_LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are taken for copies
+LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are taken for copies
 _OUTLYING = 5.0  # times that a deviation is too large from which it is not the unit of targets
 _DOUBLE_ROWS = 100  # up to which networks are of double precision
-_MOST_EMBEDDED = 200  # columns with waves
+_MOST_EMBEDDED = 200  # columns with waves and bins
+_BINS = 48  # of each of them
+EPSILON = 0.01  # of adversarial training, the paper's
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
 _EPOCHS = {"fast": 100, "default": 300, "best": 400}
+_MEDIUM_ROWS = 3000  # from which epochs are fewer
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
 
 
@@ -55,6 +60,8 @@ class Task:
         n_outputs: how many numbers, classes or labels a head predicts.
         default_head: the plain head for such targets.
         sample_weight, groups: of the rows; rows of a group are held out together.
+        levels: the columns that are numbers of categories, and how many levels each has.
+        source: all rows, read in blocks, where these are a sample of them.
     """
 
     inputs: np.ndarray
@@ -64,6 +71,8 @@ class Task:
     default_head: HeadFunction
     sample_weight: np.ndarray | None = None
     groups: np.ndarray | None = None
+    levels: Mapping[int, int] | None = None
+    source: BlockSource | None = None
 
     @cached_property
     def counted(self) -> np.ndarray:
@@ -73,7 +82,7 @@ class Task:
     @property
     def n_rows(self) -> int:
         """How many rows count."""
-        return len(self.counted)
+        return len(self.counted) if self.source is None else self.source.n_rows
 
     @property
     def is_wide(self) -> bool:
@@ -102,24 +111,15 @@ class Task:
         Where most rows share their inputs with many others, as of a few categories, equal inputs are no copies.
         """
         equal = _equal_rows(self.inputs)
-        alone = np.arange(len(equal)) if self.groups is None else self.groups
-        if int(equal.max()) + 1 < _LEAST_DIFFERENT * len(equal):
-            return alone
-        if self.groups is None:
-            return equal
-        from scipy.sparse import coo_array  # late, as SciPy takes a while
-        from scipy.sparse.csgraph import connected_components
-
-        named = np.unique(self.groups, return_inverse=True)[1] + equal.max() + 1
-        n = int(named.max()) + 1
-        links = coo_array((np.ones(len(equal)), (equal, named)), shape=(n, n))
-        joined: np.ndarray = connected_components(links, directed=False)[1][equal]
-        return joined if np.bincount(joined).max() <= len(joined) / 2 else alone
+        if int(equal.max()) + 1 < LEAST_DIFFERENT * len(equal):
+            return np.arange(len(equal)) if self.groups is None else self.groups
+        return equal if self.groups is None else united(self.groups, equal)
 
     def subset(self, rows: np.ndarray) -> Task:
         """The same for some rows."""
         weights, groups = (None if part is None else part[rows] for part in (self.sample_weight, self.groups))
-        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows], sample_weight=weights, groups=groups)
+        known: dict[str, Any] = {"sample_weight": weights, "groups": groups, "source": None}
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows], **known)
 
 
 def _equal_rows(inputs: np.ndarray) -> np.ndarray:
@@ -137,16 +137,31 @@ class Candidate:
     Arguments:
         scale: of the frequencies of its waves; 0 for no waves.
         hidden_sizes: of its hidden layers; none for a linear model.
+        has_bins: whether it sees bins of each number beside the waves.
+        epsilon: of adversarial training, in parts of the range of each input.
+        is_constant: whether it says the shares of classes of every row.
     """
 
     head: Any
     scale: float
     hidden_sizes: tuple[int, ...]
+    has_bins: bool = False
+    epsilon: float = 0.0
+    is_constant: bool = False
 
     @property
     def family(self) -> tuple[Any, ...]:
         """What ensembles must share to be joined into one."""
         return self.head, self.scale > 0, self.hidden_sizes
+
+    @property
+    def network(self) -> str:
+        """What tells it from others of its family, in words."""
+        if self.is_constant:
+            return "constant"
+        words = [f"waves {self.scale:g}"] if self.scale else ["no waves"]
+        words += ["bins"] if self.has_bins else []
+        return ", ".join([*words, f"adversarial {self.epsilon:g}"] if self.epsilon else words)
 
 
 @dataclass(frozen=True)
@@ -179,7 +194,10 @@ class Choices:
     def _usual(self, task: Task) -> dict[str, Any]:
         if self.preset == "paper":
             return {name: PAPER[name] for name in ("max_epochs", "batch_size", "learning_rate")}
-        epochs = int(np.clip(_ROW_VISITS[self.effort] / task.n_rows, 12, _EPOCHS[self.effort]))
+        most = _EPOCHS[self.effort]
+        epochs = int(
+            np.clip(min(_ROW_VISITS[self.effort] / task.n_rows, most * (_MEDIUM_ROWS / task.n_rows) ** 0.5), 12, most)
+        )
         return {
             "max_epochs": epochs,
             "batch_size": batch_size(task.n_rows),
@@ -236,12 +254,16 @@ class Choices:
         usual = PAPER["hidden_sizes"] if self.preset == "paper" else _HIDDEN_SIZES[self.effort]
         sizes = tuple(checked_sizes(self.explicit.get("hidden_sizes", usual)))
         plain = self.preset == "paper" or self.explicit.get("network") is not None or bool(self.explicit.get("batch_norm"))
-        return self.heads(task), (0.0,) if plain or not embedded_columns(task.inputs) else SCALES, sizes
+        return self.heads(task), (0.0,) if plain or not embedded_columns(task.inputs, task.levels) else SCALES, sizes
 
     def tries_linear(self, task: Task) -> bool:
         """Whether a network without hidden layers is among the candidates."""
         is_asked = self.explicit.get("network") is not None or "hidden_sizes" in self.explicit
         return not is_asked and (task.n_classes > 0 or task.is_wide)
+
+    def tries_adversary(self, task: Task) -> bool:
+        """Whether adversarial training is among the candidates."""
+        return self.preset is None and "perturbation" not in self.explicit and not is_structured(task.targets)
 
     def build(self, candidate: Candidate, task: Task) -> Callable[[], Any]:
         """The factory of a candidate's networks."""
@@ -257,16 +279,20 @@ class Choices:
             named["activation"] = explicit.get("activation", PAPER["activation"])
             norm = explicit.get("batch_norm", False)
             return partial(mlp, n_inputs, size, candidate.hidden_sizes, batch_norm=norm, **named)
-        embedded = embedded_columns(task.inputs)
+        embedded = embedded_columns(task.inputs, task.levels)
+        named["levels"] = task.levels
         named["columns"] = None if len(embedded) == n_inputs else tuple(embedded)
-        named |= {"n_frequencies": 16 if candidate.scale else 0, "frequency_scale": candidate.scale or 1.0}
+        if candidate.scale:
+            named |= {"frequency_scale": candidate.scale, "n_bins": _BINS, "sets_bins": candidate.has_bins}
+        else:
+            named["n_frequencies"] = 0
         return partial(periodic_mlp, n_inputs, size, candidate.hidden_sizes, **named)
 
 
-def embedded_columns(inputs: np.ndarray) -> list[int]:
-    """Columns of more than two different values, unless there are very many."""
+def embedded_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None) -> list[int]:
+    """Columns of more than two different numbers, unless there are very many."""
     sample = inputs[:: max(1, len(inputs) // 2000)]
-    columns = [i for i in range(sample.shape[1]) if len(np.unique(sample[:, i])) > 2]
+    columns = [i for i in range(sample.shape[1]) if len(np.unique(sample[:, i])) > 2 and i not in (levels or ())]
     return columns if len(columns) <= _MOST_EMBEDDED else []
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,13 +43,19 @@ def load(
         if kind == "TableModel":
             from deep_ensembles.tabular.model import TableModel
 
-            return TableModel.from_file(config, Ensemble.from_file(config["ensemble"], tensors, network, head, target))
+            models = []
+            for number, part in enumerate([config, *config.get("beside", [])]):
+                prefix = f"{number}|" if number else ""  # as `TableModel` names them
+                own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+                own = {name: tensor for name, tensor in own.items() if "|" not in name}
+                models.append(TableModel.from_file(part, Ensemble.from_file(part["ensemble"], own, network, head, target)))
+            return replace(models[0], beside=tuple(models[1:]))
         if kind not in ("DeepEnsembleRegressor", "DeepEnsembleClassifier"):
             raise ModelFileError(f"{path} holds a {kind!r:.50}, which this version does not know")
         from deep_ensembles import estimators
 
         if network is not None:
-            build = estimators.user_network(network, config["fitted"]["n_features_in_"], config["ensemble"]["n_outputs"])
+            build = estimators.user_network(network, described["feature_shape"][0], described["n_outputs"])
         ensemble = Ensemble.from_file(config["ensemble"], tensors, build, head, target)
         given = {name: value for name, value in (("network", network), ("head", head)) if value is not None}
         return getattr(estimators, kind).from_file(config, ensemble).set_params(**given)

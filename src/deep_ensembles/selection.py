@@ -21,11 +21,14 @@ from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, marginal, rebuilt
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.heads import Categorical
 from deep_ensembles.mixture import Mixture
+from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recalibration import Recalibration, Temperature, VarianceScaling, choose, variance_scaling
-from deep_ensembles.recalibration.variance_scaling import is_stretchable
-from deep_ensembles.recipes import Candidate, Choices, Task, target_step
+from deep_ensembles.recalibration.fits import is_stretchable
+from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, target_step
 from deep_ensembles.scoring import censored, log_score
+from deep_ensembles.training.resources import limited_threads
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
 _MANY_ROWS = 20_000  # from which only the best of these networks is trained on all rows, not the best two
@@ -33,7 +36,7 @@ _PILOT_PART = 0.5  # of the epochs that are trained there
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
-_LEAST_SHARE = 0.05  # of an ensemble in a mixture of several; what has less is left out
+_LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
 _LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
 _PRIOR_ROWS = 5.0  # how many rows equal shares are worth
 
@@ -70,8 +73,17 @@ def fit_recipe(
     ensemble = trials[0].ensemble
     if len(trials) > 1:
         ensemble = Ensemble.joined([trial.ensemble for trial in trials], shares)
-    recalibration = search.recalibration(ensemble)
+    with limited_threads(1000.0 * task.n_rows):
+        recalibration = search.recalibration(ensemble)
     return Fitted(replace(ensemble, recalibration=recalibration), search.described(trials, shares, recalibration))
+
+
+def recalibrated(
+    task: Task, explicit: Mapping[str, Any], ensemble: Ensemble, *, preset: str | None = None, effort: str = "default"
+) -> Ensemble:
+    """An ensemble that was trained further, with what its out-of-fold predictions ask for; arguments as above."""
+    search = _Search(task, Choices(dict(explicit), preset, effort), 0)
+    return replace(ensemble, recalibration=search.recalibration(ensemble))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +114,7 @@ class _Search:
         """The trials to keep, and their shares in the mixture."""
         task, choices = self.task, self.choices
         heads, scales, sizes = choices.candidates(task)
-        start = Candidate(heads[0], scales[len(scales) // 2], sizes)
+        start = Candidate(heads[0], scales[len(scales) // 4], sizes, has_bins=scales[0] > 0)
         can_choose = choices.preset is None and choices.training(task).get("early_stopping") and choices.n_members(task) > 1
         if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and task.inputs.shape[1] <= task.n_rows):
             return [self.trial(start, task)], [1.0]
@@ -119,27 +131,40 @@ class _Search:
         return self.best(kept)
 
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
-        """Frequencies up and down from the first as long as that pays, then other heads, then no hidden layers."""
+        """Bins; waves without them, of frequencies up and down from the middle as long as that pays; then adversarial
+        training, other heads, and no hidden layers."""
         trials = [self.trial(start, task)]
-        middle = scales.index(start.scale)
-        for direction in (1, -1):
-            place, last = middle + direction, trials[0]
-            while 0 <= place < len(scales) and self.has_time():
-                trials.append(self.trial(replace(start, scale=scales[place]), task))
-                if trials[-1].score >= last.score:
-                    break
-                place, last = place + direction, trials[-1]
+        if start.has_bins and self.has_time():
+            trials.append(self.trial(replace(start, scale=scales[len(scales) // 2], has_bins=False), task))
+        trials += self.walk(trials[-1], scales, task)
+        best = min(trials, key=lambda trial: trial.score)
+        if self.choices.tries_adversary(task) and self.has_time():
+            trials.append(self.trial(replace(best.candidate, epsilon=EPSILON), task))
         best = min(trials, key=lambda trial: trial.score)
         usual, _ = self.best(trials)
         for head in heads[1:]:
             if self.has_time():
                 trials.append(self.trial(replace(best.candidate, head=head), task))
                 if _is_better(trials[-1].scores, best.scores):
-                    others = [trial.candidate for trial in usual if trial.candidate.scale != best.candidate.scale]
-                    best = trials[-1]
-                    trials += [self.trial(replace(candidate, head=head), task) for candidate in others]
+                    best, others = trials[-1], [replace(trial.candidate, head=head) for trial in usual]
+                    trials += [self.trial(candidate, task) for candidate in others if candidate != best.candidate]
         if self.choices.tries_linear(task) and self.has_time():
             trials.append(self.trial(Candidate(heads[0], 0.0, ()), task))
+        if isinstance(heads[0], Categorical) and task is self.task and self.choices.explicit.get("network") is None:
+            families = {trial.candidate.family: trial for trial in trials}
+            trials += [self.constant(trial) for trial in families.values()]
+        return trials
+
+    def walk(self, first: _Trial, scales: Sequence[float], task: Task) -> list[_Trial]:
+        """Frequencies up and down from those of a trial, as long as that pays."""
+        trials: list[_Trial] = []
+        for direction in (1, -1):
+            place, last = scales.index(first.candidate.scale) + direction, first
+            while 0 <= place < len(scales) and self.has_time():
+                trials.append(self.trial(replace(first.candidate, scale=scales[place]), task))
+                if trials[-1].score >= last.score:
+                    break
+                place, last = place + direction, trials[-1]
         return trials
 
     def has_time(self) -> bool:
@@ -151,20 +176,41 @@ class _Search:
         choices = self.choices
         settings, n_members = choices.training(task, not candidate.hidden_sizes), choices.n_members(task)
         if choices.preset is None and settings["early_stopping"] and "folds" not in choices.explicit and n_members > 1:
-            together = task.together
-            n_folds = min(5, n_members, len(np.unique(together[task.counted])))
+            together = task.together if task.source is None else None  # blocks deal out folds by themselves
+            n_folds = min(5, n_members, 5 if together is None else len(np.unique(together[task.counted])))
             settings["folds"] = ComplementaryFolds(n_folds, together, self.seeds[0] % 2**32) if n_folds > 1 else None
         settings["max_epochs"] = math.ceil(self.part * settings["max_epochs"])
         if self.end < math.inf:
             settings["time_limit"] = max(0.1, self.end - time.monotonic())
         if settings.get("checkpoint") is not None and self.n_trials:
-            path = settings["checkpoint"].path
-            settings["checkpoint"] = replace(settings["checkpoint"], path=path.with_name(f"{path.name}-{self.n_trials}"))
+            settings["checkpoint"] = settings["checkpoint"].numbered(self.n_trials)
         seed = run_seeds(self.seeds[0], self.n_trials + 1)[-1] if choices.preset is None else self.random_state
         self.n_trials += 1
-        settings |= {"head": candidate.head, "n_members": n_members, "sample_weight": task.sample_weight}
-        ensemble = fit_ensemble(choices.build(candidate, task), task.inputs, task.targets, random_state=seed, **settings)
+        settings |= {"head": candidate.head, "n_members": n_members, "random_state": seed}
+        settings |= {"perturbation": FastGradientSign(candidate.epsilon)} if candidate.epsilon else {}
+        settings["execution"] = choices.explicit.get("execution")
+        data = (task.inputs, task.targets) if task.source is None else (task.source,)
+        settings |= {"sample_weight": task.sample_weight} if task.source is None else {}
+        ensemble = fit_ensemble(choices.build(candidate, task), *data, **settings)
         return _Trial(candidate, ensemble, self.scores(ensemble, task))
+
+    def constant(self, trial: _Trial) -> _Trial:
+        """Members that say the shares of classes among their own rows, whatever a row is; of the architecture of a trial.
+
+        A share of them in the mixture draws probabilities towards those shares, as far as out-of-fold rows ask for that.
+        """
+        ensemble, task = trial.ensemble, self.task
+        assert ensemble.out_of_fold_members is not None
+        n, rows = ensemble.n_members, np.ones(len(task.inputs)) if task.sample_weight is None else task.sample_weight
+        seen = (ensemble.out_of_fold_members != np.arange(n)[:, None, None]).all(1)
+        counts = np.stack([np.bincount(task.targets, rows * of_member, task.n_classes) for of_member in seen])
+        raw = torch.from_numpy(np.log(counts + _PRIOR_ROWS / task.n_classes)).to(ensemble.members.parameters.flat)
+        members = ensemble.members.select(range(n))
+        members.parameters.flat.zero_()
+        list(members.parameters.views.values())[-1].copy_(raw)  # the bias of the last layer
+        kept = None if ensemble.out_of_fold_raw is None else raw[torch.from_numpy(ensemble.out_of_fold_members)]
+        ensemble = replace(ensemble, members=members, out_of_fold_raw=kept)
+        return _Trial(replace(trial.candidate, is_constant=True), ensemble, self.scores(ensemble, task))
 
     def scores(self, ensemble: Ensemble, task: Task) -> np.ndarray:
         """The score of every row that counts, out of fold: its negative log-likelihood unless members learnt another."""
@@ -262,18 +308,16 @@ class _Search:
 
     def described(self, trials: Sequence[_Trial], shares: Sequence[float], recalibration: Any) -> dict[str, Any]:
         """What was chosen, as plain data."""
-        first = trials[0].candidate
-        hidden = ("checkpoint", "verbose", "device", "time_limit")
+        first, is_own = trials[0].candidate, self.choices.explicit.get("network") is not None
+        hidden = ("checkpoint", "verbose", "device", "time_limit", "resumable")
         used = self.choices.training(self.task, not first.hidden_sizes).items()
         plain = (bool, int, float, str, type(None))
         settings = {name: value if isinstance(value, plain) else repr(value) for name, value in used if name not in hidden}
-        scales = {
-            str(t.candidate.scale): round(share, 3) for t, share in zip(trials, shares, strict=True) if t.candidate.scale
-        }
+        networks = {trial.candidate.network: round(share, 3) for trial, share in zip(trials, shares, strict=True)}
         return {
             "n_members": sum(trial.ensemble.n_members for trial in trials),
-            "hidden_sizes": list(first.hidden_sizes),
-            "frequency_scale": scales or None,
+            "hidden_sizes": None if is_own else list(first.hidden_sizes),
+            "networks": networks if first.scale else None,
             "head": repr(first.head),
             **settings,
             "recalibration": repr(recalibration),

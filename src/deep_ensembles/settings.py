@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import pkgutil
 from typing import Any
 
 import numpy as np
@@ -33,13 +32,13 @@ class NotSaved:
 
 @functools.cache
 def known_objects() -> dict[str, Any]:
-    """Everything that can be named in a file: what the files of open folders are named for, and a few more."""
+    """Everything that can be named in a file: what open folders offer from their own files, and a few more."""
     known = {}
     for folder in _FOLDERS:
-        for file in pkgutil.iter_modules(folder.__path__):
-            for name in (file.name, file.name.title().replace("_", "")):
-                if name in folder.__all__:
-                    known[f"{folder.__name__.rpartition('.')[2]}.{name}"] = getattr(folder, name)
+        for name in folder.__all__:
+            room, _, file = getattr(getattr(folder, name), "__module__", "").rpartition(".")
+            if room == folder.__name__ and not file.startswith("_"):
+                known[f"{room.rpartition('.')[2]}.{name}"] = getattr(folder, name)
     return known | {other.__name__: other for other in _OTHERS}
 
 

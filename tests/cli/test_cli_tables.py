@@ -7,9 +7,11 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from _processes import not_on_windows, printed, shown_by
 from sklearn.datasets import load_diabetes
 
 from deep_ensembles import DeepEnsembleRegressor, load
-from deep_ensembles._terminal import progress
+from deep_ensembles.training import loop
 
 COMMANDS = [
     *(
@@ -55,7 +57,7 @@ def started(*arguments: Any, env: dict[str, str] | None = None, **settings: Any)
 def test_fit_prints_what_it_understood_and_what_it_is_worth(folder: Path) -> None:
     said = (folder / "price.txt").read_text(encoding="utf-8").replace("\u202f", " ")
     assert said.startswith("`price` is a number with 200 different values: regression\n")
-    assert "200 rows are used; each is judged by the networks that hold it out" in said
+    assert "200 rows are used; as they are few, each is judged by a model made of four fifths, without it" in said
     for setting, value in (("networks", "2 +as asked"), ("head", "student_t"), ("batch size", "32")):
         assert re.search(rf"^ *{setting} +{value} *$", said, re.MULTILINE)
     assert load(folder / "price-model").facts["chosen"]["batch_size"] == 32
@@ -252,6 +254,22 @@ def test_evaluate_says_which_rows_it_leaves_out(folder: Path, tmp_path: Path) ->
 # Compare
 
 
+def test_evaluate_and_explain_say_what_they_leave_out_and_know_the_tables_of_a_database(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "new.csv").write_text(
+        "Sales of May\n\n" + (folder / "new.csv").read_text(encoding="utf-8"), encoding="utf-8"
+    )
+    assert (
+        "above the names of columns is left out: 'Sales"
+        in done("evaluate", folder / "price-model", tmp_path / "new.csv").output
+    )
+    with closing(sqlite3.connect(tmp_path / "sales.db")) as database:
+        for name in ("new", "old"):
+            pd.read_csv(folder / "new.csv").to_sql(name, database, index=False)
+    assert "shuffled over" in done("explain", folder / "price-model", tmp_path / "sales.db", "--table", "new").output
+
+
 def test_compare_prints_tables_and_json(folder: Path, tmp_path: Path) -> None:
     config = tmp_path / "quick.toml"
     config.write_text('[settings]\ntarget = "price"\nmax_epochs = 1\nhidden_sizes = [8]\nmembers = 2\neffort = "fast"\n')
@@ -277,7 +295,7 @@ BAD_TABLES: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "names only": (b"x,price\n", "the table has no rows"),
     "binary": (bytes(range(256)) * 20, "is not text"),
-    "excel": (b"PK\x03\x04" + bytes(100), "a zip archive or an Excel file"),
+    "excel": (b"PK\x03\x04" + bytes(100), "starts as a zip archive, but is none"),
     "half parquet": (b"PAR1" + bytes(100), "is not a whole Parquet file"),
     "no target": (b"x,y\n" + b"1,2\n" * 20, "t.csv has no column `price`; it has x, y"),
     "target missing": (b"x,price\n" + b"1,\n2,NA\n" * 20, "`price`"),
@@ -528,17 +546,18 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
     time.sleep(2)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130
-    assert errors == f"stopped; the same command goes on where it was, from what it left beside {tmp_path / 'stopped'}\n"
+    assert process.returncode == 1
+    assert errors == f"stopped; the same command goes on from what it left beside {tmp_path / 'stopped'}\n"
     (left,) = [each.name for each in tmp_path.iterdir() if each != config]
     assert re.fullmatch(r"\.stopped\.[0-9a-f]{12}\.checkpoint", left)
     starts: list[int] = []
+    resume = loop._Session.resume
 
-    def noted(*arguments: Any, start: int, verbose: int) -> Any:
-        starts.append(start)
-        return progress(*arguments, start=start, verbose=verbose)
+    def noted(session: Any) -> None:
+        resume(session)
+        starts.append(session.epochs_done())
 
-    monkeypatch.setattr("deep_ensembles.training.loop.progress", noted)
+    monkeypatch.setattr(loop._Session, "resume", noted)
     done(*command, tmp_path / "stopped")
     done(*command, tmp_path / "calm")
     assert 0 < starts[0] < 3000
@@ -548,9 +567,15 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["calm", "long.toml", "stopped"]
 
 
-@pytest.mark.parametrize("command", ["predict", "evaluate", "compare"])
-def test_ctrl_c_promises_nothing_where_nothing_is_kept(
-    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+_GOES_ON = "the same command goes on where it was, from what it left in this folder"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("predict", "nothing was written"), ("evaluate", "nothing was written"), ("compare", _GOES_ON)],
+)
+def test_ctrl_c_promises_what_is_kept(
+    command: str, message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*inputs: Any, **given: Any) -> None:
         raise KeyboardInterrupt
@@ -560,8 +585,8 @@ def test_ctrl_c_promises_nothing_where_nothing_is_kept(
     first = [] if command == "compare" else [folder / "price-model"]
     target = ["--target", "price"] if command == "compare" else []
     result = run(command, *first, folder / "new.csv", *more, *target)
-    assert result.exit_code == 130
-    assert result.stderr == "stopped; nothing was written\n"
+    assert result.exit_code == 1
+    assert result.stderr == f"stopped; {message}\n"
 
 
 def test_a_pipe_gets_no_escape_codes(folder: Path) -> None:
@@ -631,16 +656,16 @@ def test_only_the_state_of_this_model_is_cleared_away(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_ctrl_c_in_predict_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
     data = large_table(tmp_path / "large.parquet", 3)
-    (tmp_path / "p.csv").write_text("old")
+    (tmp_path / "p.csv").write_text("mean,std")
     with started("predict", folder / "price-model", data, "--out", tmp_path / "p.csv") as process:
         while not any(each.suffix == ".tmp" for each in tmp_path.iterdir()):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130
+    assert process.returncode == 1
     assert errors == "stopped; nothing was written\n"
-    assert (tmp_path / "p.csv").read_text() == "old"
+    assert (tmp_path / "p.csv").read_text() == "mean,std"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["large.parquet", "p.csv"]
 
 

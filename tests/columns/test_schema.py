@@ -145,7 +145,7 @@ def test_a_table_of_everything(schema):
     assert np.isfinite(inputs).all()
     assert not unseen.any()
     text = schema.listing().text()
-    assert "number, -7 to 1234.5, 30 missing" in text
+    assert "number in USD (converted from none), -7 to 1234.5, 30 missing" in text
     assert "category, 3 levels (red, blue, green), 24 missing" in text
     assert "left out: all its values are 'kg'" in text
     assert "5 columns make" in text
@@ -364,6 +364,18 @@ class TestCategories:
         assert not column.all_known
         assert len(column.levels) + len(column.rare) < 12000
         assert not column.unseen(column.read(pa.array(["l11999", "new"]))).any()
+
+    def test_many_levels_may_be_numbers_in_one_input(self):
+        names = [f"level {i}" for i in range(80)]
+        table = pa.table({"few": ["a", "b"] * 81, "many": [*names, *names, "last", None], "size": range(162)})
+        schema = infer_schema(table, coded=True)
+        assert schema.input_names == ("few = a", "few = b", "many", "many is missing", "size")
+        assert schema.levels == {2: 82}
+        new = pa.table({"few": ["a"] * 3, "many": ["last", "new", None], "size": [1] * 3})
+        inputs, unseen = schema.encode_with_unseen(new)
+        assert inputs[:, 2].tolist() == [81, 0, 0]
+        assert unseen[:, 1].tolist() == [False, True, False]
+        assert Schema.from_data(schema.data()) == schema
 
     def test_numbers_are_the_text_they_are_written_as(self):
         column = category("c", pa.array([1, 2, 1, 2]))

@@ -1,9 +1,9 @@
-"""What an open folder holds: one public object per file, named like the file; the function where its result is too."""
+"""What an open folder holds: the public objects of its files; the function where its result is offered too."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import re
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -11,9 +11,8 @@ import pytest
 
 
 def found(folder: ModuleType) -> list[Any]:
-    """The object of every file of a folder, as parameters of a test; the file's name is the test's id."""
-    names = [each.name for each in pkgutil.iter_modules(folder.__path__) if not each.name.startswith("_")]
-    return [pytest.param(_object(folder, name), id=name) for name in sorted(names)]
+    """The objects of a folder, as parameters of a test; of a file that is named for one of its objects, that one."""
+    return [pytest.param(getattr(folder, name), id=_file_name(name)) for name in sorted(_names(folder), key=_file_name)]
 
 
 def is_exported(folder: ModuleType, thing: Any) -> bool:
@@ -21,10 +20,17 @@ def is_exported(folder: ModuleType, thing: Any) -> bool:
     return thing.__name__ in folder.__all__ and getattr(folder, thing.__name__) is thing
 
 
-def _object(folder: ModuleType, name: str) -> Any:
-    module = importlib.import_module(f"{folder.__name__}.{name}")
-    class_name = "".join(word.capitalize() for word in name.split("_"))
-    objects = [vars(module)[each] for each in (name, class_name) if each in vars(module)]
-    if not objects:
-        raise LookupError(f"{module.__name__} must hold an object called {name} or {class_name}")
-    return objects[0]
+def _names(folder: ModuleType) -> Iterator[str]:
+    files: dict[str, list[str]] = {}
+    for name in folder.__all__:
+        room, _, file = getattr(getattr(folder, name), "__module__", "").rpartition(".")
+        if room == folder.__name__ and not file.startswith("_"):
+            files.setdefault(file, []).append(name)
+    for file, names in files.items():
+        functions = {_file_name(name) for name in names if name.islower()}
+        distinct = [name for name in names if name.islower() or _file_name(name) not in functions]
+        yield from [name for name in distinct if _file_name(name) == file] or distinct
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -442,3 +442,11 @@ def test_rules_that_do_not_are_taken(kind: type[Members], rule: Any) -> None:
     fit_ensemble(
         functools.partial(mlp, 8, 2), rows(), rows()[:, 0], scoring_rule=rule, n_members=2, max_epochs=1, members=kind
     )
+
+
+def test_a_sequence_within_a_sequence_is_trained_as_any_other_network() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Sequential(nn.Linear(8, 6), nn.ReLU()), nn.Linear(6, 2))
+
+    ensemble = fit_ensemble(build, rows(), rows()[:, 0], n_members=2, max_epochs=1, random_state=0)
+    assert isinstance(ensemble.members, Stacked)

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from deep_ensembles import fit_ensemble, load, networks
 from deep_ensembles._random import seeded
-from deep_ensembles.members import Looped, Members, assemble
-from deep_ensembles.members.plain import Plain
-from deep_ensembles.members.stacked import Stacked
+from deep_ensembles.members import Looped, Members, Plain, Stacked, assemble
 from deep_ensembles.networks import convnet, inception, mlp, vgg
 from deep_ensembles.networks.mlp import ACTIVATIONS
 

@@ -20,14 +20,14 @@ from deep_ensembles import (
 )
 
 FIELDS = Recipe.__dataclass_fields__
-# Estimators need neither streamed data nor a choice of how members are trained.
-NOT_OFFERED = {"max_restarts", "members", "num_workers"}
+# Estimators need neither streamed data nor a choice of how members are trained, and have `warm_start` to go on.
+NOT_OFFERED = {"max_restarts", "members", "num_workers", "resumable"}
 OTHER_VALUES: dict[str, Any] = {
     "max_epochs": 3, "batch_size": 7, "drop_last": False, "averaging": 3.0,
     "learning_rate": 0.5, "schedule": Cosine(), "optimizer": AdamW(), "weight_decay": 0.1,
     "clip_norm": 2.0, "early_stopping": True, "validation_fraction": 0.3, "patience": 4, "folds": ComplementaryFolds(2),
     "time_limit": 60.0, "resampling": Bootstrap(), "checkpoint": Checkpoint("state"), "device": "cpu", "verbose": 1,
-    "standardize_inputs": False, "standardize_targets": False,
+    "standardize_inputs": False, "standardize_targets": False, "precision": "bf16",
 }  # fmt: skip
 
 both = pytest.mark.parametrize("estimator", [DeepEnsembleRegressor, DeepEnsembleClassifier])
@@ -40,7 +40,7 @@ def test_names_are_those_of_a_recipe_and_the_data_decide_by_default(estimator: t
     given = {name: parameter.default for name, parameter in parameters.items() if parameter.default != "auto"}
     assert given.pop("class_weight", None) is None
     assert given == {"preset": None, "effort": "default", "time_limit": None, "checkpoint": None, "random_state": None,
-                     "verbose": 0}  # fmt: skip
+                     "verbose": 0, "execution": None, "warm_start": False}  # fmt: skip
 
 
 @both

@@ -222,6 +222,7 @@ def test_network_factories(diabetes: tuple[np.ndarray, np.ndarray]) -> None:
     for network in (Own, lambda: nn.Linear(10, 2), partial(mlp, hidden_sizes=(7,)), lambda n, k: mlp(n, k, (4, 4))):
         model = DeepEnsembleRegressor(n_members=3, network=network, max_epochs=30, random_state=0).fit(X, y)
         assert model.score(X, y) > 0.2
+        assert model.chosen_["hidden_sizes"] is None
     with pytest.raises(TypeError, match="function that builds"):
         DeepEnsembleRegressor(network=nn.Linear(10, 2)).fit(X, y)
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from deep_ensembles import fit_ensemble, mlp, periodic_mlp
+from deep_ensembles import ComplementaryFolds, RobustScaling, fit_ensemble, load, mlp, periodic_mlp
 from deep_ensembles.members import Looped, Plain, assemble
 from deep_ensembles.members.plain import is_plain
-from deep_ensembles.networks.periodic_mlp import Periodic, Skip, SmoothClip
+from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip
 
 X = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)).double()
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -21,6 +23,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "columns in another order": {"columns": (3, 0)},
     "no columns": {"columns": ()},
     "no waves": {"n_frequencies": 0},
+    "bins": {"n_bins": 3, "n_frequencies": 0},
+    "bins of some columns, and waves": {"n_bins": 3, "columns": (4, 1)},
+    "room for bins": {"n_bins": 3, "sets_bins": False},
+    "categories": {"levels": {1: 3, 4: 2}, "columns": (0, 2, 3)},
     "three layers": {"hidden_sizes": (6, 6, 6)},
     "layers of two sizes": {"hidden_sizes": (6, 4, 4)},
     "linear": {"hidden_sizes": ()},
@@ -33,6 +39,10 @@ def factory(settings: dict[str, Any]) -> Any:
     def build() -> nn.Module:
         network = periodic_mlp(5, 2, **({"hidden_sizes": (6, 6), "n_frequencies": 4} | settings)).double()
         nn.init.normal_(network[-1].weight)  # which starts at 0, so that nothing before it would have a gradient
+        for layer in network:
+            if isinstance(layer, NumberEmbedding) and layer.sets_bins:
+                layer.load_state_dict(layer.state_dict() | layer.bins(X))
+                nn.init.normal_(layer.weight)  # of which those of bins start at 0
         return network
 
     return build
@@ -65,8 +75,9 @@ def test_a_stack_is_a_loop(settings: dict[str, Any], input_gradient: bool) -> No
     close(*(members.sample(inputs, [7, 8, 9]) for members in both))
 
 
-def test_after_training_a_stack_is_a_loop() -> None:
-    settings = {"columns": (0, 3), "dropout": 0.2}
+@pytest.mark.parametrize("name", ["some columns", "bins", "categories"])
+def test_after_training_a_stack_is_a_loop(name: str) -> None:
+    settings = {"dropout": 0.2, **VARIANTS[name]}
     y = X[:, 0] - X[:, 4]
     both = [
         fit_ensemble(factory(settings), X, y, n_members=2, max_epochs=5, batch_size=5, random_state=0, members=kind)
@@ -96,26 +107,82 @@ def test_a_layer_that_stands_in_two_places_is_not_plain() -> None:
 
 def test_the_clip_keeps_small_numbers_and_bounds_large_ones() -> None:
     clip = SmoothClip(3.0)
-    x = torch.tensor([-1e15, -0.01, 0.0, 0.01, 1e15])
-    torch.testing.assert_close(clip(x), torch.tensor([-3.0, -0.01, 0.0, 0.01, 3.0]), rtol=1e-4, atol=1e-6)
+    x = torch.tensor([-torch.inf, -1e15, -0.01, 0.0, 0.01, 1e15, 1e30])
+    torch.testing.assert_close(clip(x), torch.tensor([-3.0, -3.0, -0.01, 0.0, 0.01, 3.0, 3.0]), rtol=1e-4, atol=1e-6)
+    members = fit_ensemble(partial(periodic_mlp, 1, 2), X[:, :1], X[:, 0], max_epochs=20, random_state=0)
+    large, larger = members(torch.tensor([[1e15], [1e300]], dtype=torch.float64)).mean
+    assert large == pytest.approx(larger) != pytest.approx(members(X[:, :1].mean(0, keepdim=True)).mean[0])
 
 
 def test_waves_are_the_formula() -> None:
-    layer = Periodic(3, n_frequencies=4, scale=0.5, n_outputs=2, columns=(2,)).double()
+    layer = NumberEmbedding(3, 4, 0.5, n_bins=0, n_outputs=2, columns=(2,)).double()
     x = X[:, :3]
     waves = torch.cos(x[:, 2:] * layer.frequency[0] * layer.RATE + layer.phase[0] * layer.RATE)
     torch.testing.assert_close(layer(x), torch.cat([x, waves @ layer.weight[0]], 1))
 
 
 def test_frequencies_have_the_asked_scale() -> None:
-    layer = Periodic(200, n_frequencies=50, scale=0.3, n_outputs=1)
+    layer = NumberEmbedding(200, 50, 0.3, n_bins=0, n_outputs=1)
     cycles = layer.frequency.detach() * layer.RATE / (2 * torch.pi)
     assert float(cycles.std()) == pytest.approx(0.3, rel=0.05)
+
+
+def test_bins_are_the_formula() -> None:
+    layer = NumberEmbedding(2, 0, 1.0, n_bins=4, n_outputs=2, columns=(1,))
+    x = torch.stack([torch.zeros(9), torch.tensor([0.0, 1, 2, 4, 4, 4, 4, 4, 8])], 1)  # quartiles 0, 2, 4, 4 and 8
+    layer.load_state_dict(layer.state_dict() | layer.bins(x))
+    nn.init.normal_(layer.weight)
+    encoded = torch.tensor([[0.0, 0, 0, 0], [1, 0.5, 0, 0], [1, 1, 0.25, 0], [1, 1, 1, 0]])
+    new = torch.stack([torch.zeros(4), torch.tensor([-7.0, 3, 5, 99])], 1)
+    torch.testing.assert_close(layer(new), torch.cat([new, encoded @ layer.weight[0]], 1))
+
+
+def test_bins_of_a_member_lie_between_quantiles_of_its_own_rows(tmp_path: Path) -> None:
+    x = torch.arange(40.0)[:, None] ** 2
+    build = partial(periodic_mlp, 1, 2, (4,), n_frequencies=0, n_bins=4)
+    settings = {"standardize_inputs": RobustScaling(), "folds": ComplementaryFolds(2), "early_stopping": True}
+    ensemble = fit_ensemble(build, x, x[:, 0], n_members=2, max_epochs=2, random_state=0, **settings)
+    for member in range(2):
+        seen = x[torch.from_numpy(ensemble.out_of_fold_members[0] != member)]
+        units = ensemble.standardization.select([member])
+        clipped = SmoothClip(3.0)(units.inputs(seen[None], torch.float64)[0])
+        edges = torch.from_numpy(np.quantile(clipped[:, 0], (0, 0.25, 0.5, 0.75)))
+        torch.testing.assert_close(ensemble.members.buffers["1.start"][member, 0].double(), edges, rtol=1e-5, atol=1e-5)
+    ensemble.save(tmp_path / "model")
+    assert torch.equal(load(tmp_path / "model")(x).mean, ensemble(x).mean)
+
+
+def test_categories_are_looked_up_and_sometimes_taken_for_unknown() -> None:
+    layer = Levels(2, {1: 3}).eval()
+    x = torch.tensor([[0.5, 2.0], [0.6, 0.0], [0.7, 9.0]])
+    expected = torch.cat([torch.tensor([[0.5, 0], [0.6, 0], [0.7, 0]]), layer.weight[0, [2, 0, 2]]], 1)
+    torch.testing.assert_close(layer(x), expected)
+    many = layer.train()(x[:1].expand(4000, 2))[:, 2:]
+    unknown = (many == layer.weight[0, 0]).all(1)
+    assert 0.08 < float(unknown.double().mean()) < 0.12
+    assert bool((many[~unknown] == layer.weight[0, 2]).all())
+
+
+def test_categories_are_found_again_in_the_units_of_each_member() -> None:
+    generator = np.random.default_rng(0)
+    code = generator.integers(0, 40, 400)
+    effects = generator.normal(size=40)
+    x = np.column_stack([generator.normal(size=400), code])
+    build = partial(periodic_mlp, 2, 2, (16,), columns=(0,), levels={1: 40})
+    settings = {"standardize_inputs": RobustScaling(), "folds": ComplementaryFolds(2), "early_stopping": True}
+    ensemble = fit_ensemble(
+        build, x, effects[code], n_members=2, max_epochs=60, learning_rate=0.02, random_state=0, **settings
+    )
+    assert not torch.equal(*ensemble.members.buffers["0.scale"])
+    apart = np.column_stack([np.zeros(40), np.arange(40)])
+    assert np.corrcoef(ensemble(apart).mean, effects)[0, 1] > 0.9
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"levels": {5: 3}}, "`levels` must be columns from 0 to 4 with numbers of levels"),
+        ({"n_bins": 2.5}, "`n_bins` must be an integer ≥ 0, got 2.5"),
         ({"columns": (5,)}, "`columns` must be columns from 0 to 4"),
         ({"n_frequencies": -1}, "`n_frequencies` must be an integer ≥ 0, got -1"),
         ({"frequency_scale": 0}, "`frequency_scale` must be a number > 0, got 0"),

@@ -18,10 +18,9 @@ from deep_ensembles import load
 from deep_ensembles.execution import InProcess
 from deep_ensembles.paper.datasets import DatasetError
 from deep_ensembles.paper.datasets._image_files import IDX, write_idx
-from deep_ensembles.paper.experiments import EXPERIMENTS, Selection
+from deep_ensembles.paper.experiments import ARRAYS, EXPERIMENTS, Selection
 from deep_ensembles.paper.experiments._classification import METHODS, is_folder, of_classes, pictures
 from deep_ensembles.paper.experiments.ensemble_size import SETTINGS
-from deep_ensembles.paper.records import ARRAYS
 from deep_ensembles.paper.reproduce import reproduce
 
 SHORT = {name: method.short for name, method in METHODS.items()}

@@ -13,7 +13,7 @@ from deep_ensembles.paper.experiments._classification import network_named
 
 def test_own_and_importable_networks() -> None:
     assert network_named("vgg") is vgg
-    assert network_named("deep_ensembles.networks.vgg:vgg") is vgg
+    assert network_named("deep_ensembles.networks.image_networks:vgg") is vgg
     assert network_named("torch.nn:Linear") is nn.Linear
     assert network_named("torch:nn.Linear") is nn.Linear
 

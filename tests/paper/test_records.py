@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deep_ensembles._files import json_ready
-from deep_ensembles.paper import records
-from deep_ensembles.paper.records import ARRAYS, CONFIG, DONE, RESULT, Cell, read_record, write_record
+from deep_ensembles.paper.experiments import _experiment as records
+from deep_ensembles.paper.experiments._experiment import ARRAYS, CONFIG, DONE, RESULT, Cell, read_record, write_record
 
 CELL = Cell("yacht-ml", {"epochs": 40, "seed": 0})
 ARRAY = {"mean": np.arange(6.0).reshape(2, 3)}

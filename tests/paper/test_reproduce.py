@@ -24,9 +24,8 @@ from deep_ensembles.execution import InProcess, Processes
 from deep_ensembles.paper import experiments
 from deep_ensembles.paper import reproduce as reproducing
 from deep_ensembles.paper.datasets import DatasetError
-from deep_ensembles.paper.experiments import EXPERIMENTS, Experiment
+from deep_ensembles.paper.experiments import ARRAYS, EXPERIMENTS, Experiment
 from deep_ensembles.paper.experiments.uci_regression import printed, within
-from deep_ensembles.paper.records import ARRAYS
 from deep_ensembles.paper.reproduce import reproduce
 from deep_ensembles.report.splits import over_splits, paired
 

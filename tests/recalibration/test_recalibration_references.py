@@ -32,7 +32,7 @@ from deep_ensembles.recalibration import (
     temperature,
     variance_scaling,
 )
-from deep_ensembles.recalibration._recalibrated import _exactly
+from deep_ensembles.recalibration._base import _exactly
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 

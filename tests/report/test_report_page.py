@@ -160,6 +160,26 @@ def test_nothing_sticks_out(browser: Any, reports: Any, kind: str, width: int) -
     page.context.close()
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "wide"])
+def test_it_is_short_whatever_the_table(browser: Any, reports: Any, kind: str, tmp_path: Path) -> None:
+    """Below 12 000 pixels at 1 280 wide and 1.5 MB, with 2 300 columns and names of a thousand letters too."""
+    path = reports[kind][1] if kind != "wide" else tmp_path / "wide.html"
+    if kind == "wide":
+        rng = np.random.default_rng(0)
+        values, names = rng.normal(size=(63, 2300)), [f"{i} {'long name ' * 100}" for i in range(2300)]
+        logits = torch.from_numpy(rng.normal(size=(2, 63, 40)))
+        shown: dict[str, Any] = {"columns": dict(zip(names, values.T, strict=True)), "labels": names[:40]}
+        shown |= {
+            "unseen": unseen_values(names, values, [-1.0] * 2300, [1.0] * 2300),
+            "about": dict.fromkeys("abcdef", names[0]),
+        }
+        Report(evaluate((Mixture(Categorical(logits=logits)), rng.integers(40, size=63)), **shown), names[0]).save(path)
+    page = opened(browser, path, 1280)
+    assert page.evaluate("document.documentElement.scrollHeight") < 12_000
+    assert path.stat().st_size < 1_500_000
+    page.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("kind", ["numbers", "three"])
 @pytest.mark.parametrize("width", [390, 1200])

@@ -15,7 +15,7 @@ from deep_ensembles.heads import LogNormal as LogNormalHead
 from deep_ensembles.metrics import censored_negative_log_likelihood, concordance_index, integrated_brier_score
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import Batch, Report, beside_targets, evaluate, first_member
-from deep_ensembles.report.time_charts import time_charts
+from deep_ensembles.report.charts import evaluation_charts
 from deep_ensembles.scoring import squared_error
 
 NOISE = 0.4
@@ -137,7 +137,7 @@ def test_few_events_claim_nothing(n_rows, n_events):
     constant = LogNormal(torch.tensor(0.0).double(), torch.tensor(1.0).double())
     batch = Batch(predicted(X[:n_rows], n_members=2), records(LATENT[:n_rows], event), predicted(X[:n_rows], 0.1))
     evaluation = evaluate(batch, constant=constant)
-    assert list(evaluation.verdicts) == ["calibration"]
+    assert list(evaluation.verdicts) == ["calibration", "drift"]
     assert "too few to tell" in evaluation.verdicts["calibration"]
     assert "nothing can be claimed" in evaluation.summary
     page = Report(evaluation).html
@@ -184,7 +184,7 @@ def test_an_estimator_writes_the_page(model, tmp_path):
     for text in ("Left out: MAE", "Kaplan–Meier", "Do events come when they should?", "Censored"):
         assert text in page
     assert "What to trust</h2>" not in page
-    assert list(time_charts(evaluation)) == ["calibration", "survival", "brier", "rows", "parts"]
+    assert list(evaluation_charts(evaluation)) == ["calibration", "survival", "brier", "rows", "parts"]
     assert evaluation.about["Events"].startswith(f"{Y['event'][600:].sum()} (")
     data = json.loads(json.dumps(evaluation.as_dict(), allow_nan=False))
     assert data["task"] == "times"

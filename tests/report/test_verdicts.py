@@ -1,6 +1,10 @@
 """No sentence says what the numbers beside it do not."""
 
+import re
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -97,3 +101,59 @@ def test_twenty_rows_make_nothing_honest() -> None:
     assert "too few to tell" in coverage_verdict(0.9, 0.9, 20)
     assert "too few to tell" in confidence_verdict(0.95, 0.95, 20)
     assert "honest" in confidence_verdict(0.95, 0.95, 500)
+
+
+def odd_numbers(mean: Any, stated: float, target: Any, constant: tuple[float, float]) -> Evaluation:
+    means = torch.tensor(np.tile(mean, (3, 1)), dtype=torch.float64)
+    parts = (torch.tensor(value, dtype=torch.float64) for value in constant)
+    return evaluate((Mixture(Normal(means, torch.full_like(means, stated))), np.asarray(target)), constant=Normal(*parts))
+
+
+def odd_classes(named: Any, target: Any, sharpness: float = 8.0) -> Evaluation:
+    logits = torch.tensor(np.tile(sharpness * np.eye(3)[np.asarray(named)], (2, 1, 1)))
+    return evaluate((Mixture(Categorical(logits=logits)), np.asarray(target)), constant=Categorical(torch.ones(3)))
+
+
+NOISE, THREE = np.random.default_rng(0).normal(size=200), np.arange(90) % 3
+ODD = {
+    "the same as the constant": lambda: odd_numbers(np.zeros(200), 1.0, NOISE, (0.0, 1.0)),
+    "the same, few": lambda: odd_numbers(np.zeros(12), 1.0, np.ones(12), (0.0, 1.0)),
+    "the same, tiny numbers": lambda: odd_numbers(np.full(200, 1e-12), 1e-14, 1e-12 + 1e-14 * NOISE, (1e-12, 1e-14)),
+    "the same, huge numbers": lambda: odd_numbers(np.full(200, 1e12), 1e10, 1e12 + 1e10 * NOISE, (1e12, 1e10)),
+    "the same but for one row": lambda: odd_numbers(np.zeros(200), 1.0, np.append(NOISE[1:], 1e6), (0.0, 1.0)),
+    "exact": lambda: odd_numbers(np.arange(200.0), 1e-3, np.arange(200.0), (100.0, 50.0)),
+    "exact, three rows": lambda: odd_numbers(np.arange(3.0), 1e-3, np.arange(3.0), (1.0, 1.0)),
+    "two rows": lambda: odd_numbers([0.0, 1.0], 1.0, [0.1, 1.0], (0.0, 1.0)),
+    "all outside": lambda: odd_numbers(np.zeros(200), 1e-3, np.arange(200.0), (100.0, 50.0)),
+    "one target": lambda: odd_numbers(np.full(60, 3.0), 1.0, np.full(60, 3.0), (0.0, 1.0)),
+    "the same for classes": lambda: odd_classes(THREE, np.roll(THREE, 7), 0.0),
+    "one class": lambda: odd_classes(THREE, np.ones(90, dtype=np.int64)),
+    "all right": lambda: odd_classes(THREE, THREE),
+    "all wrong": lambda: odd_classes(THREE, (THREE + 1) % 3),
+    "all right, surely": lambda: odd_classes(THREE, THREE, 500.0),
+    "all wrong, surely": lambda: odd_classes(THREE, (THREE + 1) % 3, 500.0),
+    "five, all right": lambda: odd_classes(THREE[:5], THREE[:5]),
+    "five, all wrong": lambda: odd_classes(THREE[:5], (THREE[:5] + 1) % 3),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_said_of_odd_rows_is_true_too(name: str) -> None:
+    evaluation = ODD[name]()
+    check(evaluation)
+    said = " ".join((evaluation.summary, *evaluation.verdicts.values()))
+    assert not re.search(r"nan|inf\b|\b1 row are", said)
+    assert not re.search(r"\de-1[5-9]", evaluation.verdicts["constant"])
+    if name.startswith("the same"):
+        assert "It is better than" not in said
+        assert "It is worse than" not in said
+    if evaluation.n_rows < 10:
+        assert "too few to tell whether it is better" in evaluation.verdicts["constant"]
+
+
+def test_one_row_is_too_few_for_anything() -> None:
+    for evaluation in (odd_numbers([0.0], 1.0, [0.1], (0.0, 1.0)), odd_classes([0], [0])):
+        assert "1 row is too few to tell more, as chance explains" in " ".join(evaluation.verdicts.values())
+        assert "200 points" not in " ".join(evaluation.verdicts.values())
+        assert "constant" not in evaluation.verdicts
+        assert Report(evaluation).html

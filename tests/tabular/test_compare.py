@@ -171,5 +171,18 @@ def test_weights_count_for_every_method(tmp_path: Path) -> None:
     data = read_data(write(changed, tmp_path / "t.parquet"), settings, quiet)
     inputs = infer_schema(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
     folds = [(np.arange(200), np.flatnonzero(~light))]
-    for method, (prediction,) in _compare._Methods(inputs, data, folds, settings, 0).predictions(quiet).items():
+    how = {"checkpoint": None, "execution": None, "verbose": 0}
+    for method, (prediction,) in _compare._Methods(inputs, inputs, data, folds, settings, how).predictions(quiet).items():
         assert float(prediction.mean.mean()) < 2500, method
+
+
+def test_categories_of_many_levels_are_an_input_each_for_others(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    place = np.arange(900) % 90
+    table = pa.table(
+        {"town": [f"town {i}" for i in place], "y": generator.normal(size=90)[place] + 0.1 * generator.normal(size=900)}
+    )
+    settings = TableSettings(target="y", effort="fast", members=2, max_epochs=2)
+    only = ["linear model", "MC-dropout"]
+    found = compare_table(write(table, tmp_path / "t.parquet"), settings, 2, only=only, log=quiet)
+    assert np.mean(found.scores["RMSE (lower is better)"]["linear model"]) < 0.5

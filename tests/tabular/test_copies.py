@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from _made_tables import QUICK, quiet
 
+from deep_ensembles._splits import united
 from deep_ensembles.tabular import TableSettings, fit_table
 from deep_ensembles.tabular.compare import _folds
-from deep_ensembles.tabular.copies import joined
 from deep_ensembles.tabular.data import TableData, read_data, read_parts, split_rows
 
 
@@ -84,7 +84,7 @@ def test_copies_join_groups(tmp_path: Path) -> None:
 def test_groups_that_copies_would_make_one_stay_what_they_are() -> None:
     groups = np.repeat(np.arange(4), 3)
     chain = np.array([0, 1, 2, 2, 4, 5, 5, 7, 8, 8, 10, 11])
-    np.testing.assert_array_equal(joined(groups, chain), groups)
+    np.testing.assert_array_equal(united(groups, chain), groups)
 
 
 def test_what_identifies_a_row_makes_no_difference(tmp_path: Path) -> None:

@@ -23,10 +23,12 @@ NAMES = [
     "evaluate_table",
     "explain_table",
     "fit_table",
+    "predict_files",
     "predict_row",
     "predict_table",
     "read_settings",
     "scores_listing",
+    "settings_of_targets",
     "show_model",
 ]
 # What only fitting or comparing needs.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +24,10 @@ from sklearn.metrics import (
     root_mean_squared_error,
 )
 
+from deep_ensembles import load
 from deep_ensembles.tabular import FittedTable, evaluate_table, fit_table, predict_table
 from deep_ensembles.tabular import evaluate as _evaluate
+from deep_ensembles.tabular.profile import profiles_from
 
 
 def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTable, tmp_path: Path) -> None:
@@ -73,7 +79,7 @@ def test_rows_without_a_target_are_left_out_and_said(
     assert found.about["Left out"] == f"{60 - len(known)} rows without a value of price"
     assert "Left out" not in alone.about
     for ours, theirs in zip(found.wrong, alone.wrong, strict=True):
-        assert ours.columns["row of the table"] == str(known[theirs.row] + 1)
+        assert ours.row == known[theirs.row - 1] + 1
     nothing = write(with_column(table, "price", pa.array([None] * 60, pa.float64())), tmp_path / "none.parquet")
     with pytest.raises(ValueError, match="no row has a value of `price`, so that there is nothing to judge"):
         evaluate_table(numbers.model, nothing)
@@ -85,12 +91,22 @@ def test_a_table_without_the_target_cannot_be_judged(numbers: FittedTable, tmp_p
         evaluate_table(numbers.model, data)
 
 
-def test_labels_that_training_did_not_see_are_refused_or_left_out(classes: FittedTable, tmp_path: Path) -> None:
-    speeds = ["never" if i == 11 else each for i, each in enumerate(houses(30)["speed"].to_pylist())]
-    data = write(with_column(houses(30), "speed", speeds), tmp_path / "new.csv")
-    with pytest.raises(ValueError, match="column `speed`: 'never' in row 12 is not a class that training saw"):
-        evaluate_table(classes.model, data)
-    assert evaluate_table(classes.model, data, errors="missing").evaluation.n_rows == 29
+def test_labels_that_training_did_not_see_are_wrong_and_listed(classes: FittedTable, tmp_path: Path) -> None:
+    rows = houses(30)
+    speeds = ["never" if i in (11, 12) else each for i, each in enumerate(rows["speed"].to_pylist())]
+    data = write(with_column(rows, "speed", speeds), tmp_path / "new.csv")
+    report = evaluate_table(classes.model, data)
+    evaluation = report.evaluation
+    by_name = {score.name: score for score in evaluation.scores}
+    assert evaluation.n_rows == 28
+    assert "With 2 rows of classes that training did not see (never 2), " in report.html
+    assert by_name["Accuracy, all rows"].ensemble == pytest.approx(by_name["Accuracy"].ensemble * 28 / 30)
+    assert evaluation.about["Unseen classes"] == "2 rows of classes that training did not see (never 2)"
+    assert "2 rows of classes that training did not see (never 2) count as wrong: of all rows" in evaluation.summary
+    assert "Left out" not in evaluation.about
+    strangers = write(with_column(rows, "speed", ["never"] * 30), tmp_path / "strangers.csv")
+    with pytest.raises(ValueError, match="no row has a class that training saw of `speed`"):
+        evaluate_table(classes.model, strangers)
 
 
 def test_values_outside_the_training_range_are_counted_by_column(
@@ -160,3 +176,35 @@ def test_truth_written_as_text_or_stored_as_such_is_the_same(tmp_path: Path) -> 
         model = fit_table(learnt, settings, log=quiet).model
         first, second = (evaluate_table(model, data).evaluation for data in (stored, written))
         assert first.scores == second.scores
+
+
+def test_columns_that_changed_since_training_are_named(numbers: FittedTable, tmp_path: Path) -> None:
+    """By what the model keeps of its training columns, in a file too; a model without says that it cannot be judged."""
+    numbers.model.save(tmp_path / "model")
+    model = load(tmp_path / "model")
+    table = houses(200, seed=9)
+    same = evaluate_table(model, write(table, tmp_path / "same.csv")).evaluation
+    assert same.drifts is not None
+    assert same.drifts.large == 0
+    moved = with_column(table, "size", np.asarray(table["size"]) + 2.0)
+    changed = evaluate_table(model, write(moved, tmp_path / "moved.csv")).evaluation.drifts
+    assert changed is not None
+    assert (changed.large, changed.most[0].column) == (1, "size")
+    old = replace(model, facts={name: value for name, value in model.facts.items() if name != "profiles"})
+    unknown = evaluate_table(old, write(moved, tmp_path / "old.csv")).evaluation
+    assert unknown.drifts is None
+    assert "cannot be judged" in unknown.verdicts["drift"]
+    assert unknown.segments is not None
+
+
+@pytest.mark.parametrize("change", [
+    lambda profiles: profiles.pop(),
+    lambda profiles: profiles[0]["counts"].pop(),
+    lambda profiles: profiles[0]["ends"].reverse(),
+    lambda profiles: profiles[0].update(counts=[-1] * len(profiles[0]["counts"])),
+])  # fmt: skip
+def test_counts_of_other_columns_are_refused(numbers: FittedTable, change: Callable[[Any], Any]) -> None:
+    facts = copy.deepcopy(dict(numbers.model.facts))
+    change(facts["profiles"])
+    with pytest.raises(ValueError, match="`profiles` must be"):
+        profiles_from(numbers.model.schema, facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import Poisson
 from deep_ensembles.recalibration import variance_scaling
 from deep_ensembles.tabular import FittedTable, TableSettings, evaluate_table, fit_table, predict_table, read_settings
+from deep_ensembles.tabular.data import read_data
+from deep_ensembles.tabular.fit import _nested, _nested_parts
 from deep_ensembles.tabular.settings import TRAINING
 from deep_ensembles.training import Recipe
 
@@ -244,6 +247,15 @@ def test_members_are_as_many_as_asked(tmp_path: Path) -> None:
     assert fitted(houses(60), tmp_path, numbers_settings(members=7)).model.ensemble.n_members == 7
 
 
+@pytest.mark.parametrize(("limit", "cut"), [(0.3, True), (600.0, False)])
+def test_seconds_epochs_and_what_a_time_limit_cut_are_told(limit: float, cut: bool, tmp_path: Path) -> None:
+    epochs = 100_000 if cut else 3
+    settings = numbers_settings(max_epochs=epochs, patience=100_000, time_limit=limit)
+    said = told(write(houses(), tmp_path / "t.parquet"), settings)
+    assert re.search(rf"training took \d+ s: \d+ to \d+ of at most {epochs} epochs", said)
+    assert (f"the time limit of {limit:g} s cut epochs, and what else to try" in said) is cut
+
+
 def test_time_that_is_up_still_gives_a_model(tmp_path: Path) -> None:
     found = fitted(houses(), tmp_path, numbers_settings(max_epochs=100_000, patience=100_000, time_limit=0.3))
     epochs = np.isfinite(found.model.ensemble.history[0]).sum(1)
@@ -251,7 +263,10 @@ def test_time_that_is_up_still_gives_a_model(tmp_path: Path) -> None:
     assert math.isfinite(found.evaluation.score("RMSE").ensemble)
 
 
-def test_all_rows_are_trained_on_and_judged_out_of_fold_by_default(tmp_path: Path) -> None:
+def test_all_of_many_rows_are_trained_on_and_judged_out_of_fold_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deep_ensembles.tabular.fit.NESTED_ROWS", 200)
     table, settings = houses(), numbers_settings(holdout=None, recalibration="none")
     found = fitted(table, tmp_path, settings)
     ensemble = found.model.ensemble
@@ -262,6 +277,27 @@ def test_all_rows_are_trained_on_and_judged_out_of_fold_by_default(tmp_path: Pat
     assert found.evaluation.score("RMSE").ensemble == pytest.approx(root_mean_squared_error(price, means), rel=1e-5)
     in_fold = root_mean_squared_error(price, found.model(table).mean.numpy())
     assert found.evaluation.score("RMSE").ensemble != pytest.approx(in_fold)
+
+
+@pytest.mark.parametrize("recalibration", ["auto", "isotonic"])
+def test_few_rows_are_judged_by_models_made_without_them(recalibration: str, tmp_path: Path) -> None:
+    """Neither members nor what is chosen by them sees the rows that they are judged by."""
+    table, settings = houses(60), numbers_settings(holdout=None, recalibration=recalibration, head="normal")
+    data = read_data(write(table, tmp_path / "t.parquet"), settings, quiet)
+    inputs = data.schema(settings).encode(data.table)
+    parts = _nested_parts(data, inputs, settings)
+    np.testing.assert_array_equal(np.sort(np.concatenate([part for _, part in parts])), np.arange(60))
+    rows, part = parts[2]
+    assert not set(rows) & set(part)
+    judged = _nested(data, inputs, settings, rows, part)
+    changed = data.y.copy()
+    changed[part] += 100 * np.arange(len(part))
+    again = _nested(dataclasses.replace(data, y=changed), inputs, settings, rows, part)
+    assert torch.equal(judged.prediction.mean, again.prediction.mean)
+    assert torch.equal(judged.prediction.cdf(judged.target), again.prediction.cdf(judged.target))
+    errors = [_nested(data, inputs, settings, *part) for part in parts]
+    mean = np.mean([error for each in errors for error in (each.prediction.mean - each.target).abs().tolist()])
+    assert fitted(table, tmp_path, settings).evaluation.score("MAE").ensemble == pytest.approx(mean, rel=1e-5)
 
 
 # Fit: held-out scores, computed again

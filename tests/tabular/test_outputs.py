@@ -11,7 +11,7 @@ from _processes import not_on_windows
 from deep_ensembles._files import ModelFileError
 from deep_ensembles.columns import TableError
 from deep_ensembles.tabular import FittedTable
-from deep_ensembles.tabular.files import PAGES, TABLES, check_output
+from deep_ensembles.tabular.writing import PAGES, TABLES, check_output
 
 
 @pytest.fixture
@@ -36,8 +36,23 @@ def test_new_places_are_free(place: Path) -> None:
 
 
 def test_an_earlier_file_of_its_kind_is_replaced(place: Path) -> None:
-    (place / "p.csv").write_text("mean\n1\n")
-    check_output(place / "p.csv", TABLES, inputs=[place / "new.csv"])
+    (place / "p.csv").write_text("mean,std\n1,2\n")
+    (place / "empty.csv").touch()
+    for name in ("p.csv", "empty.csv"):
+        check_output(place / name, TABLES, inputs=[place / "new.csv"])
+
+
+def test_an_earlier_file_of_another_kind_is_not(place: Path) -> None:
+    (place / "index.html").write_text("<html><body>Home</body></html>")
+    (place / "data.csv").write_text("mean radius,label\n1,2\n")
+    (place / "words.csv").write_bytes(bytes(range(256)))
+    (place / "half.parquet").write_bytes(b"PAR1")
+    for name, endings, what in (
+        ("index.html", PAGES, "report"), ("data.csv", TABLES, "predictions"), ("words.csv", TABLES, "predictions"),
+        ("half.parquet", TABLES, "predictions"),
+    ):  # fmt: skip
+        with pytest.raises(TableError, match=f"{name} is there and holds no {what}; name another file, or delete it first$"):
+            check_output(place / name, endings)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +70,7 @@ def test_an_earlier_file_of_its_kind_is_replaced(place: Path) -> None:
         ("model/inner", (), "is inside the model folder"),
         ("r.txt", PAGES, r"r.txt must end in .html$"),
         ("model", PAGES, "model must end in .html$"),
-        ("p.xlsx", TABLES, r"p.xlsx must end in one of .csv, .tsv, .parquet, .csv.gz, .tsv.gz, which says how"),
+        ("p.xlsx", TABLES, r"p.xlsx must end in one of .csv, .tsv, .parquet, .jsonl, .csv.gz, .tsv.gz, which says how"),
         ("letter.txt/p.csv", TABLES, r"cannot be written: .*letter.txt is not a folder$"),
         ("model", (), "model holds a model already; write to another folder, or replace it with --force$"),
     ],

@@ -182,12 +182,15 @@ def test_an_error_midway_leaves_the_old_file_and_nothing_else(
     rows = houses(30).to_pandas().astype({"size": object})
     rows.loc[25, "size"] = "huge"
     rows.to_csv(tmp_path / "new.csv", index=False)
+    good = write(houses(5), tmp_path / "good.parquet")
     for name in ("p.csv", "p.parquet", "p.csv.gz"):
-        (tmp_path / name).write_text("old")
+        predict_table(numbers.model, good, tmp_path / name)
+        old = (tmp_path / name).read_bytes()
         with pytest.raises(ValueError, match="row 26"):
             predict_table(numbers.model, tmp_path / "new.csv", tmp_path / name)
-        assert (tmp_path / name).read_text() == "old"
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["new.csv", "p.csv", "p.csv.gz", "p.parquet"]
+        assert (tmp_path / name).read_bytes() == old
+    names = ["good.parquet", "new.csv", "p.csv", "p.csv.gz", "p.parquet"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == names
 
 
 def test_text_and_parquet_outputs_are_equal(classes: FittedTable, numbers: FittedTable, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -81,7 +83,8 @@ def ctrl_c() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["path", "url"])
+def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(elsewhere: bool, tmp_path: Path) -> None:
     calls: list[int] = []
 
     def rule(distribution: Distribution, target: Tensor) -> Tensor:
@@ -91,7 +94,7 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
         return log_score(distribution, target)
 
     settings = {"scoring_rule": rule, "n_members": 3, "max_epochs": 20, "batch_size": 100, "random_state": 0}
-    checkpoint = Checkpoint(tmp_path / "state", every_seconds=None)
+    checkpoint = Checkpoint("memory://checkpoints/state" if elsewhere else tmp_path / "state", every_seconds=None)
     with pytest.raises(KeyboardInterrupt):
         fit_ensemble(NETWORK, X, Y, checkpoint=checkpoint, **settings)
     before = len(calls)
@@ -100,3 +103,26 @@ def test_ctrl_c_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     calm = fit_ensemble(NETWORK, X, Y, **settings)
     assert torch.equal(resumed.members.parameters.flat, calm.members.parameters.flat)
     assert 0 < taken < len(calls) - before - taken
+
+
+def test_a_full_disk_and_a_read_only_folder_leave_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(**settings: Any) -> None:
+        checkpoint = Checkpoint(tmp_path / "state", every_epochs=1, **settings)
+        fit_ensemble(NETWORK, X, Y, n_members=2, max_epochs=2, random_state=0, checkpoint=checkpoint)
+
+    def full(file: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    train()
+    before = (tmp_path / "state").read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"cannot be written \(No space left on device\); the one before is intact") as caught:
+        train(resume=False)
+    assert caught.value.errno == errno.ENOSPC
+    assert (tmp_path / "state").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="its folder is read-only"):
+        train(resume=False)

@@ -18,6 +18,7 @@ from deep_ensembles._random import Purpose, RandomState, run_seeds, stream
 from deep_ensembles._splits import hold_out
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.estimators import store_arguments
+from deep_ensembles.execution import Execution
 from deep_ensembles.fitting import cross_validate
 from deep_ensembles.heads import Point
 from deep_ensembles.mixture import Mixture
@@ -85,10 +86,15 @@ def fit_dropout(
     draws = [stream(seed, Purpose.VALIDATION) for seed in seeds]
     parts = [hold_out(rows, validation_fraction, draw) for rows, draw in zip(row_sets, draws, strict=True)]
 
+    def trained_with(rate: float, cv: Any, name: str) -> list[Ensemble]:
+        point = settings.get("checkpoint")
+        own = {} if point is None else {"checkpoint": point.numbered(f"{name}-{rate}")}
+        return cross_validate(build[rate], inputs, targets, cv=cv, **(common | own)).ensembles
+
     best: list[tuple[float, float, float]] = [(np.inf, 0.0, 0.0)] * len(row_sets)  # held-out score, rate, deviation
     for rate in rates:
-        trained = cross_validate(build[rate], inputs, targets, cv=parts, **common)
-        for i, (ensemble, (fitted, held_out)) in enumerate(zip(trained.ensembles, parts, strict=True)):
+        trained = trained_with(rate, parts, "tried")
+        for i, (ensemble, (fitted, held_out)) in enumerate(zip(trained, parts, strict=True)):
             means = ensemble.sampled(inputs[held_out], n_samples, seeds[i]).components.mean
             score, deviation = _best_deviation(means, targets[held_out], float(np.std(targets[fitted])))
             best[i] = min(best[i], (score, rate, deviation))
@@ -97,8 +103,7 @@ def fit_dropout(
     for rate in sorted({rate for _, rate, _ in best}):
         numbers = [i for i, (_, best_rate, _) in enumerate(best) if best_rate == rate]
         folds = [(row_sets[i], row_sets[i][:1]) for i in numbers]
-        trained = cross_validate(build[rate], inputs, targets, cv=folds, **common)
-        for i, ensemble in zip(numbers, trained.ensembles, strict=True):
+        for i, ensemble in zip(numbers, trained_with(rate, folds, "kept"), strict=True):
             models[i] = DropoutModel(ensemble, rate, best[i][2], n_samples)
     return [models[i] for i in range(len(row_sets))]
 
@@ -112,6 +117,7 @@ class MCDropout(RegressorMixin, BaseEstimator):
         n_samples: how many draws a prediction takes.
         validation_fraction: the share of rows held out to choose rate and noise.
         max_epochs, batch_size, learning_rate, weight_decay: see `Recipe`.
+        execution: where networks are trained, as for `fit_ensemble`.
 
     Example:
         >>> from sklearn.datasets import load_diabetes
@@ -135,6 +141,7 @@ class MCDropout(RegressorMixin, BaseEstimator):
         weight_decay: float = 0.0,
         random_state: RandomState = None,
         device: str | torch.device = "auto",
+        execution: Execution | None = None,
         verbose: int = 0,
     ) -> None:
         store_arguments(self, locals())

@@ -1,18 +1,36 @@
-"""What commands share: printing of lines and listings, errors as one sentence with an exit code, lists in options."""
+"""What commands share: printing of lines and listings, errors as one sentence with an exit code, where work is done."""
 
 from __future__ import annotations
 
 import csv
+import errno
 import os
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
     from deep_ensembles._terminal import Listing
+    from deep_ensembles.execution import Execution
+
+Processes = Annotated[int | None, typer.Option(min=1, help="Work in so many processes here.")]
+Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its address, or auto.")]
+
+
+def chosen_execution(processes: int | None, ray: str | None) -> Execution | None:
+    """Where the user wants work to be done; None for what is usual."""
+    if ray is not None:
+        from deep_ensembles.execution.ray import Ray as Cluster
+
+        return Cluster(ray)
+    from deep_ensembles import execution
+
+    return None if processes is None else execution.Processes(processes)
 
 
 def comma_list(text: str | None) -> list[str] | None:
@@ -59,15 +77,55 @@ def _print_listing(listing: Listing) -> None:
 
 
 @contextmanager
-def user_errors(stopped: str = "stopped; nothing was written") -> Iterator[None]:
-    """Print what a user can mend as one sentence and exit with code 1; Ctrl-C as another, with code 130."""
+def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written") -> Iterator[None]:
+    """Print what a user can mend as one sentence and exit with code 1, be it an error, Ctrl-C or another's wish to end.
+
+    Arguments:
+        stopped: what to say when it is stopped, or a function that finds out.
+    """
+
+    def left() -> str:
+        return stopped if isinstance(stopped, str) else stopped()
+
+    with _ends_as_interrupts():
+        try:
+            yield
+        except (ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
+            from deep_ensembles._terminal import printable
+
+            short = _shortage(error)
+            text = " ".join(str(error).split()) if short is None else f"{short}; {left().removeprefix('stopped; ')}"
+            print(f"error: {printable(text)}", file=sys.stderr)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as error:
+            print(left(), file=sys.stderr)
+            raise typer.Exit(1) from error
+
+
+def _shortage(error: BaseException) -> str | None:
+    """What to say where memory or a disk is too small, which is said in many ways, and by some not at all."""
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+        return "there is not enough memory; close other programs, or take fewer rows or columns"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"the disk is full, or a file may not be so large ({error.strerror})"
+    return None
+
+
+@contextmanager
+def _ends_as_interrupts() -> Iterator[None]:
+    """Let the signals that end a program stop it as Ctrl-C does, so that it can tidy up and say what is left."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else signal.default_int_handler)(number, frame)
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ours = threading.current_thread() is threading.main_thread()
+    taken = [number for number in numbers if ours and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, interrupt)
     try:
         yield
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        from deep_ensembles._terminal import printable
-
-        print(f"error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt as error:
-        print(stopped, file=sys.stderr)
-        raise typer.Exit(130) from error
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

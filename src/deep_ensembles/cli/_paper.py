@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deep_ensembles.cli._output import comma_list, show, user_errors
+from deep_ensembles.cli._output import Processes, Ray, chosen_execution, comma_list, show, user_errors
 
 if TYPE_CHECKING:
     from deep_ensembles._terminal import Listing
-    from deep_ensembles.execution import Execution
     from deep_ensembles.paper.datasets import Card
     from deep_ensembles.paper.experiments import Scale
 
@@ -28,7 +27,7 @@ def demo(
     """
     from deep_ensembles.cli.demo import run_demo
 
-    with user_errors():
+    with user_errors(f"stopped; what is in {out} by now stays there"):
         result = run_demo(out, seed)
     for listing in result.listings:
         show(listing)
@@ -48,8 +47,8 @@ def reproduce(
     force: Annotated[bool, typer.Option("--force", help="Run again what is finished.")] = False,
     out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("runs"),
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same numbers.")] = 0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Cells to run side by side; by default one per core.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="A Ray cluster to run cells on: its address, or auto.")] = None,
+    processes: Processes = None,
+    ray: Ray = None,
 ) -> None:
     """Reproduce a table or figure of the paper, its numbers beside ours. A run that was stopped goes on where it was.
 
@@ -62,7 +61,7 @@ def reproduce(
         from deep_ensembles.paper.reproduce import reproduce as run
 
         chosen = {"only": comma_list(only), "methods": comma_list(methods), "networks": comma_list(networks)}
-        execution = _execution(jobs, cluster)
+        execution = chosen_execution(processes, ray)
         result = run(name, scale=cast("Scale", scale), **chosen, force=force, out=out, seed=seed, execution=execution)
     show(result.text)
     for file in result.files:
@@ -79,16 +78,6 @@ def _experiments() -> Listing:
         for experiment in EXPERIMENTS.values()
     ]
     return Listing("", ("name", "makes", *SCALES), rows)
-
-
-def _execution(jobs: int | None, cluster: str | None) -> Execution:
-    if cluster is None:
-        from deep_ensembles.execution import Processes
-
-        return Processes(jobs)
-    from deep_ensembles.execution.ray import Ray
-
-    return Ray(cluster)
 
 
 @data.command("list")

@@ -5,11 +5,13 @@ pyarrow.
 """
 
 from deep_ensembles.columns._column import Column, TableError, UnreadableValue
+from deep_ensembles.columns._frames import arrow_table, encode_frame, learn_frame
 
 # isort: off
 from deep_ensembles.columns._schema import (
     FITS, KINDS, Schema, column_data, column_from, identifies_rows, infer_schema, kind_of,
 )  # fmt: skip
+from deep_ensembles.columns._stored import check_fields, stored_schema
 from deep_ensembles.columns._target import (
     TASKS, Target, infer_target, read_groups, read_times, read_weights, skewness,
 )  # fmt: skip
@@ -23,6 +25,7 @@ from deep_ensembles.columns.text import Text, text
 
 __all__ = [
     "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Number", "Schema", "TableError", "Target", "Text",
-    "UnreadableValue", "boolean", "category", "column_data", "column_from", "date", "identifies_rows",
-    "infer_schema", "infer_target", "kind_of", "number", "read_groups", "read_times", "read_weights", "skewness", "text",
+    "UnreadableValue", "arrow_table", "boolean", "category", "check_fields", "column_data", "column_from", "date",
+    "encode_frame", "identifies_rows", "infer_schema", "infer_target", "kind_of", "learn_frame", "number",
+    "read_groups", "read_times", "read_weights", "skewness", "stored_schema", "text",
 ]  # fmt: skip

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa, pc
+from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
-from deep_ensembles.columns._parsing import flags
 
 _MOST_WORDS, _MOST_SHOWN = 50, 60
 
@@ -48,6 +47,15 @@ class Column(ABC):
     _: KW_ONLY
     missing: int = 0
     marked: bool = False
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns of a table that it is read from; by default the one of its name."""
+        return (self.name,)
+
+    def cells(self, rows: pa.RecordBatch | pa.Table) -> pa.Array | pa.ChunkedArray:
+        """What `read` reads of a table."""
+        return rows.column(self.sources[0])
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -108,13 +116,9 @@ def _is_missing(read: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isnan(read if read.ndim == 1 else read[:, 0])
 
 
-def check_readable(
-    column: str, kind: str, texts: pa.Array, bad: NDArray[np.bool_], errors: str, first_row: int, words: tuple[str, ...] = ()
-) -> None:
-    """Raise for the first bad value, unless it is one of the words or bad values are to be taken as missing."""
+def check_readable(column: str, kind: str, texts: pa.Array, bad: NDArray[np.bool_], errors: str, first_row: int) -> None:
+    """Raise for the first bad value, unless bad values are to be taken as missing."""
     require(errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors)
-    if words and bad.any():
-        bad = bad & ~flags(pc.is_in(texts, value_set=pa.array(words, texts.type)))
     if errors == "refuse" and bad.any():
         place = int(np.argmax(bad))
         raise UnreadableValue(column, texts[place].as_py(), first_row + place, kind, int(bad.sum()))

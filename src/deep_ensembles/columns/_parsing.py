@@ -1,7 +1,4 @@
-"""Arrow values of any type → plain arrays, trimmed text, numbers.
-
-Numbers in text may have currency signs, percent signs, thousands separators and a decimal comma.
-"""
+"""Arrow values of any type → plain arrays, trimmed text, plain numbers; which texts are codes, and which are gaps."""
 
 from typing import Any
 
@@ -14,26 +11,24 @@ MISSING = (
     *("", "?", "-", "--", ".", "..", "na", "n/a", "n.a.", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)"),
     *("none", "nil", "missing", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!"),
 )
+# Words that are gaps where other values are numbers or dates, and levels elsewhere.
+_GAPS = (
+    *("n/d", "n.d.", "nd", "no data", "n/k", "unknown", "not known", "not available", "not applicable", "not specified"),
+    *("not reported", "unspecified", "undefined", "no answer", "no value", "tbd", "tba", "k.a.", "k. a.", "keine angabe"),
+    *("keine angaben", "ohne angabe", "unbekannt", "inconnu", "desconocido", "sin datos", "s/d", "blank", "empty", "\\n"),
+    *("*", "#", "/", "–", "—", "---", "...", "…"),
+)
 _LONGEST = max(map(len, MISSING))
 _LARGEST_OFFSET = 2**31 - 1  # of Arrow's plain strings
-_SIGNS = "$€£¥₹"
-_GROUPS = {".": ",\\s'’_", ",": ".\\s'’_"}
-_INFINITY = r"(?i)^\s*[+-]?inf(inity)?\s*$"
-
-
-def _pattern(decimal: str) -> str:
-    groups = rf"[1-9]\d{{0,2}}(?:[{_GROUPS[decimal]}]\d{{3}})+"
-    number = rf"(?:(?:{groups}|\d+)(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eE][+\-−]?\d+)?"
-    signed = rf"[+\-−]?\s*[{_SIGNS}]?\s*[+\-−]?{number}\s*[%{_SIGNS}]?"
-    return rf"^(?:{signed}|\({signed}\))$"
-
-
-_PATTERNS = {decimal: _pattern(decimal) for decimal in _GROUPS}
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array, without dictionary; text of any length."""
     kind = values.type
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):  # of polars; nothing casts it as a whole
+        chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
+        words = [chunk.dictionary.cast(pa.large_string()).take(chunk.indices) for chunk in chunks]
+        values, kind = pa.chunked_array(words, pa.large_string()), pa.large_string()
     if pa.types.is_dictionary(kind):
         values, kind = values.cast(kind.value_type), kind.value_type
     long = pa.types.is_string(kind) and values.nbytes > _LARGEST_OFFSET
@@ -55,8 +50,8 @@ def is_date(kind: Any) -> bool:
     return pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_time(kind)
 
 
-def text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Trimmed text, with null for missing values and the words for them; whole numbers without a fraction.
+def text(values: pa.Array | pa.ChunkedArray, gaps: tuple[str, ...] = ()) -> pa.Array:
+    """Trimmed text, with null for missing values, the words for them and other gaps; whole numbers without a fraction.
 
     Example:
         >>> text(pa.array([" a ", "N/A", ""])).to_pylist(), text(pa.array([3.0, None])).to_pylist()
@@ -67,10 +62,34 @@ def text(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return _as_text(values)
     trimmed = pc.utf8_trim_whitespace(values)
     short = pc.less_equal(pc.binary_length(trimmed), _LONGEST)
-    if not pc.any(short).as_py():
-        return trimmed
-    missing = pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), value_set=pa.array(MISSING, trimmed.type)))
-    return pc.if_else(missing, pa.scalar(None, trimmed.type), trimmed) if pc.any(missing).as_py() else trimmed
+    if pc.any(short).as_py():
+        trimmed = _without(trimmed, pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), pa.array(MISSING, trimmed.type))))
+    return _without(trimmed, pc.is_in(trimmed, pa.array(gaps, trimmed.type))) if gaps else trimmed
+
+
+def _without(texts: pa.Array, missing: pa.Array) -> pa.Array:
+    return pc.if_else(missing, pa.scalar(None, texts.type), texts) if pc.any(missing).as_py() else texts
+
+
+def levels_of(texts: pa.Array) -> tuple[pa.Array, NDArray[np.int64]]:
+    """The different texts that are there, and how many rows have each."""
+    counted = texts.drop_null().value_counts()
+    return counted.field("values"), counted.field("counts").to_numpy(zero_copy_only=False)
+
+
+def gap_words(levels: pa.Array, counts: NDArray[np.int64], bad: NDArray[np.bool_]) -> tuple[str, ...]:
+    """Those of different texts that are gaps, as the others are numbers or dates: words such as n/d, and one more without a
+    digit that is repeated beside at least 10 values.
+
+    Example:
+        >>> gap_words(pa.array(["unknown", "huge", "1"]), np.array([3, 1, 5]), np.array([True, True, False]))
+        ('unknown',)
+    """
+    known = flags(pc.is_in(pc.utf8_lower(levels), pa.array(_GAPS, levels.type))) & bad
+    words = bad & ~known & flags(pc.match_substring_regex(levels, r"^\PN*\pL\PN*\pL\PN*$"))
+    if words.sum() == 1 and (~bad).sum() >= 10 and counts[words] >= max(2, 0.01 * counts.sum()):
+        known |= words
+    return tuple(levels.filter(pa.array(known)).to_pylist())
 
 
 def _as_text(values: pa.Array) -> pa.Array:
@@ -112,42 +131,6 @@ def flags(values: pa.Array) -> NDArray[np.bool_]:
     return pc.fill_null(values, False).to_numpy(zero_copy_only=False)
 
 
-def parse_numbers(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Numbers in trimmed text and which texts are none; NaN for these, for null and for infinity.
-
-    Example:
-        >>> parse_numbers(pa.array(["1.234,5", "12 %", "(7 €)", "x"]), ",")[0].tolist()
-        [1234.5, 12.0, -7.0, nan]
-    """
-    if decimal == ".":
-        try:
-            return floats(text.cast(pa.float64())), np.zeros(len(text), bool)
-        except pa.ArrowInvalid:
-            pass
-    good = pc.match_substring_regex(text, _PATTERNS[decimal])
-    infinite = pc.match_substring_regex(text, _INFINITY)
-    tidy = pc.if_else(good, text, pa.scalar(None, text.type))
-    tidy = pc.replace_substring_regex(tidy, r"[−(]", "-")
-    tidy = pc.replace_substring_regex(tidy, rf"[^0-9eE+\-{decimal}]", "")
-    read = floats(pc.replace_substring(tidy, decimal, ".").cast(pa.float64()))
-    return read, flags(pc.invert(pc.or_(good, infinite)))
-
-
-def decimal_mark(text: pa.Array, tie: str = ".") -> str:
-    """The decimal mark under which most texts are numbers.
-
-    Arguments:
-        text: trimmed.
-        tie: the mark where both read as many, as in 1,234.
-
-    Example:
-        >>> decimal_mark(pa.array(["1,234", "0,5"])), decimal_mark(pa.array(["1,234"]))
-        (',', '.')
-    """
-    counts = {mark: pc.sum(pc.match_substring_regex(text, pattern)).as_py() or 0 for mark, pattern in _PATTERNS.items()}
-    return tie if counts["."] == counts[","] else max(counts, key=lambda mark: counts[mark])
-
-
 def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
     """Numbers in text if all values are empty or written as programs write them, which is quick to see; else None.
 
@@ -173,11 +156,24 @@ def count_infinite(values: pa.Array) -> int:
         (1, 1)
     """
     if is_text(values.type):
-        return int(flags(pc.match_substring_regex(values, _INFINITY)).sum())
+        return int(is_infinite(values).sum())
     return int(flags(pc.is_inf(values)).sum()) if pa.types.is_floating(values.type) else 0
 
 
-def is_padded(text: pa.Array) -> bool:
-    """Whether any text is a whole number with leading zeros, so that the texts are codes."""
-    text = text.filter(pc.and_(pc.starts_with(text, "0"), pc.invert(pc.starts_with(text, "0."))))
-    return bool(pc.any(pc.match_substring_regex(text, r"^0\d+$")).as_py())
+def is_infinite(text: pa.Array) -> NDArray[np.bool_]:
+    """Which texts say infinity."""
+    return flags(pc.match_substring_regex(text, r"(?i)^\s*[+-]?inf(inity)?\s*$"))
+
+
+def are_codes(text: pa.Array) -> bool:
+    """Whether texts that could be numbers are codes: any is a whole number with leading zeros, is like a phone number, or is
+    like 3E5 where none has a decimal mark or a signed exponent.
+
+    Example:
+        >>> [are_codes(pa.array(texts)) for texts in (["7", "08"], ["3E5", "812"], ["3e5", "0.1"], ["+49 170 123 456"])]
+        [True, True, False, True]
+    """
+    if pc.any(pc.match_substring_regex(text, r"^0\d+$|^\+\d+( \d+){2,}$")).as_py():
+        return True
+    exponents = pc.any(pc.match_substring_regex(text, r"^\d+[eE]\d+$")).as_py()
+    return bool(exponents and not pc.any(pc.match_substring_regex(text, r"\.\d|,\d|[eE][+-]")).as_py())

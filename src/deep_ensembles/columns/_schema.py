@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -18,21 +18,28 @@ from deep_ensembles.columns import _parsing as parsing
 from deep_ensembles.columns._column import Column, TableError
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
-from deep_ensembles.columns.date import Date, date, date_pattern
-from deep_ensembles.columns.number import READABLE, Number, infer_numbers, number, quick_numbers
+from deep_ensembles.columns.date import CLOCKS, Date, Difference, date, difference, draft_date
+from deep_ensembles.columns.number import READABLE, Number, draft_number, number, numbers_apart, quick_numbers
 from deep_ensembles.columns.text import Text, text
 
-KINDS: dict[str, Callable[..., Column]] = {kind.__name__.lower(): kind for kind in (Boolean, Category, Date, Number, Text)}
+_KINDS = (Boolean, Category, Date, Difference, Number, Text)
+KINDS: dict[str, Callable[..., Column]] = {kind.__name__.lower(): kind for kind in _KINDS}
 FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean, category, date, number, text)}
 DROP = "drop"
 _IDENTIFIER = re.compile(
-    r"(?i)(^|[_ .-])(id|ids|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
+    r"(?i)(^|[_ .-])(ids?|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
+    r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$"
+)
+_NAMES_THINGS = re.compile(r"(?i)(^|[_ .-])(id|uuid|guid)$|[a-z](?-i:Id|ID)$")
+_CODE = re.compile(
+    r"(?i)(^|[_ .-])(zip|zip_?code|post_?code|postal_?code|plz|phone|telephone|tel|mobile|fax|iban|isbn|ean|ssn)$"
 )
 _CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
 _FRAME_INDEX = re.compile(r"__index_level_\d+__")
-_FEW_ROWS = 10
+_FEW_ROWS, _MOST_DATES = 10, 4
 _MANY_LEVELS = 1000
 _MOST_SHOWN = 50
+_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -57,12 +64,30 @@ class Schema:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that a table must have."""
+        return tuple(dict.fromkeys(source for column in self.columns for source in column.sources))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A name for each column, be several made of one column of a table."""
         return tuple(column.name for column in self.columns)
 
     @property
     def input_names(self) -> tuple[str, ...]:
         """A name for each input."""
         return tuple(name for column in self.columns for name in column.input_names)
+
+    @property
+    def places(self) -> list[range]:
+        """The places of the inputs of each column."""
+        return [range(*ends) for ends in pairwise([0, *accumulate(column.width for column in self.columns)])]
+
+    @property
+    def levels(self) -> dict[int, int]:
+        """The places of inputs that are numbers of categories, and how many levels each has, 0 among them."""
+        pairs = zip(self.places, self.columns, strict=True)
+        return {
+            places[0]: len(column.levels) + 1 for places, column in pairs if isinstance(column, Category) and column.coded
+        }
 
     def extra(self, names: Iterable[str]) -> list[str]:
         """Those names that are of no use to the model: neither its columns nor ones that it dropped."""
@@ -99,14 +124,19 @@ class Schema:
             `[row, input]` and `[row, column]`
         """
         self.check(rows.schema.names)
-        places = [0, *accumulate(column.width for column in self.columns)]
-        inputs = np.empty((rows.num_rows, places[-1]), np.float32)
+        inputs = np.empty((rows.num_rows, sum(column.width for column in self.columns)), np.float32)
         unseen = np.empty((rows.num_rows, len(self.columns)), bool)
-        for index, column in enumerate(self.columns):
-            read = column.read(rows.column(column.name), errors, first_row)
-            inputs[:, places[index] : places[index + 1]] = column.inputs(read)
+        for index, (column, places) in enumerate(zip(self.columns, self.places, strict=True)):
+            read = column.read(column.cells(rows), errors, first_row)
+            inputs[:, places.start : places.stop] = column.inputs(read)
             unseen[:, index] = column.unseen(read)
         return inputs, unseen
+
+    def examples(self, rows: pa.RecordBatch | pa.Table, column: Column, chosen: NDArray[np.bool_]) -> dict[str, None]:
+        """A few different values of a column in the chosen rows, as text."""
+        picked = column.cells(rows).filter(pa.array(chosen)).slice(0, 1000).to_pylist()
+        texts = (" to ".join(map(str, value.values())) if isinstance(value, dict) else str(value) for value in picked)
+        return dict.fromkeys(list(dict.fromkeys("(missing)" if text == "None" else text for text in texts))[:_EXAMPLES])
 
     def listing(self) -> Listing:
         """Each column with what it is taken for, to print."""
@@ -139,6 +169,7 @@ def infer_schema(
     kinds: Mapping[str, str] | None = None,
     decimal: str = ".",
     errors: str | None = None,
+    coded: bool = False,
 ) -> Schema:
     """Infer what the columns of a table are from their values.
 
@@ -149,6 +180,7 @@ def infer_schema(
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         decimal: the decimal mark of numbers in text where their column does not tell, as in 1,234.
         errors: `missing` to take values that cannot be read as missing; by default only where they are few.
+        coded: whether categories of many levels become numbers, for networks that learn a vector for each level.
 
     Example:
         >>> print(infer_schema(pa.table({"age": ["7", "9"], "pet": ["cat", "dog"]}), "pet").columns[0].summary())
@@ -158,7 +190,7 @@ def infer_schema(
     _check_arguments(table.column_names, target, drop, kinds)
     names = [name for name in table.column_names if name != target]
 
-    def fit_or_reason(name: str) -> Column | str:
+    def fit_or_reason(name: str) -> Sequence[Column] | str:
         if name in drop:
             return "as asked"
         values = parsing.plain(table[name])
@@ -166,12 +198,17 @@ def infer_schema(
         if kind == DROP:
             return reason
         if kind == "number":
-            return number(name, values, decimal, errors)
-        return FITS[kind](name, values, errors) if kind in ("boolean", "date") else FITS[kind](name, values)
+            return numbers_apart(name, values, decimal, errors)
+        if kind == "category":
+            return [category(name, values, coded)]
+        return [FITS[kind](name, values, errors) if kind in ("boolean", "date") else FITS[kind](name, values)]
 
     with ThreadPoolExecutor() as pool:
         results = dict(zip(names, pool.map(fit_or_reason, names), strict=True))
-    columns = tuple(column for column in results.values() if isinstance(column, Column))
+    columns = tuple(column for made in results.values() if not isinstance(made, str) for column in made)
+    dates = [column for column in columns if isinstance(column, Date) and column.pattern not in CLOCKS][:_MOST_DATES]
+    pairs = (difference(first, second, table) for first, second in combinations(dates, 2))
+    columns += tuple(column for column in pairs if column is not None and column.name not in results)
     dropped = tuple((name, reason) for name, reason in results.items() if isinstance(reason, str))
     if not columns:
         reasons = "; ".join(f"`{name}`: {reason}" for name, reason in dropped[:5])
@@ -212,11 +249,13 @@ def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa
         return DROP, "it has no values", values
     if parsing.is_text(kind):
         quick = parsing.plain_numbers(values)
-        if quick is not None and not parsing.is_padded(values) and not _are_flags(quick):
+        if quick is not None and not _are_codes(name, values) and not _are_flags(quick):
             return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
         return *_kind_of_text(name, values, decimal), values
-    if parsing.is_number(kind):
+    if parsing.is_number(kind) and not _CODE.search(name):
         return *_kind_of_numbers(name, parsing.floats(values)), values
+    if parsing.is_number(kind):
+        return *_kind_of_text(name, parsing.text(values), decimal), values
     if not (pa.types.is_boolean(kind) or parsing.is_date(kind)):
         return DROP, f"values of type {kind} cannot be inputs", values
     if not values.null_count and len(values.unique()) == 1:
@@ -260,30 +299,40 @@ def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
         return DROP, f"all its values are {known[0]:g}"
     if _is_identifier(name, read):
         return DROP, "it numbers the rows: all its values are different"
-    return "number", ""
+    whole = bool((known == np.floor(known)).all())
+    if whole and _NAMES_THINGS.search(name) and 5 * len(np.unique(known)) <= len(known):
+        return "category", ""
+    return ("date" if whole and _are_days(known) else "number"), ""
+
+
+def _are_days(known: NDArray[np.float64]) -> bool:
+    """Whether whole numbers are days such as 20201115: at least three different ones, of 1900 to 2100."""
+    month, day = known // 100 % 100, known % 100
+    inside = (known > 19000000) & (known < 21010000) & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    return bool(inside.all()) and len(np.unique(known)) >= 3
 
 
 def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
     """Goes by the different texts, which are often few, and how many rows each has."""
-    counted = values.value_counts()
-    texts, counts = parsing.text(counted.field("values")), counted.field("counts").to_numpy(zero_copy_only=False)
-    missing = parsing.nulls(texts)
-    levels, counts = texts.filter(pa.array(~missing)), counts[~missing]
+    levels, counts = parsing.levels_of(parsing.text(values))
+    missing = counts.sum() < len(values)
     if not len(levels):
         return DROP, "it has no values"
-    read, _, bad = infer_numbers(levels, decimal)
-    rows = int(counts.sum())
-    if counts[bad].sum() <= (1 - READABLE) * rows and not parsing.is_padded(levels):
+    _, read, _, is_number = draft_number(name, levels, counts, decimal)
+    if is_number and not _are_codes(name, levels):
         if len(levels) == 2 and are_booleans(levels.to_pylist()):
             return "boolean", ""
-        once = bool((counts == 1).all()) and not missing.any()
-        return _kind_of_numbers(name, read if once else np.append(np.repeat(read, 2), np.nan if missing.any() else read[:0]))
-    different = levels.unique()
-    if len(different) == 1:
-        return ("category", "") if missing.any() else (DROP, f"all its values are {different[0].as_py()!r}")
-    if len(different) <= 4 and are_booleans(different.to_pylist()):
+        once = bool((counts == 1).all()) and not missing
+        return _kind_of_numbers(name, read if once else np.append(np.repeat(read, 2), np.nan if missing else read[:0]))
+    if len(levels) == 1:
+        return ("category", "") if missing else (DROP, f"all its values are {levels[0].as_py()!r}")
+    if len(levels) <= 4 and are_booleans(levels.to_pylist()):
         return "boolean", ""
-    return ("date", "") if date_pattern(different, READABLE) else _kind_of_words(different, rows)
+    return ("date", "") if draft_date(levels, counts, READABLE) else _kind_of_words(levels, int(counts.sum()))
+
+
+def _are_codes(name: str, texts: pa.Array) -> bool:
+    return bool(_CODE.search(name)) or parsing.are_codes(texts)
 
 
 def _are_flags(read: NDArray[np.float64]) -> bool:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles.columns._column import TableError, UnreadableValue, check_readable
-from deep_ensembles.columns._parsing import is_date, is_number, is_padded, is_text, nulls, plain, text
+from deep_ensembles.columns._parsing import are_codes, is_date, is_number, is_text, levels_of, nulls, plain, text
 from deep_ensembles.columns.boolean import Boolean
-from deep_ensembles.columns.date import date, date_pattern
-from deep_ensembles.columns.number import READABLE, Number, are_numbers, infer_numbers, number
+from deep_ensembles.columns.date import date, draft_date
+from deep_ensembles.columns.number import READABLE, Number, are_numbers, draft_number, number
 
 TASKS = REGRESSION, CLASSIFICATION = ("regression", "classification")
 FEW_CLASSES = 20
@@ -38,6 +38,8 @@ class Target:
         whole: whether all numbers are whole.
         skewness: of the numbers, more than 0 where large ones lie far away.
         zeros: the share of numbers that are 0.
+        unit: of numbers in text, as in 450 kg; predictions are in it.
+        gaps: words for missing values.
 
     Example:
         >>> target, codes, kept = infer_target("pet", pa.array(["cat", "dog", None, "dog"]))
@@ -56,6 +58,8 @@ class Target:
     whole: bool = False
     skewness: float = 0.0
     zeros: float = 0.0
+    unit: str = ""
+    gaps: tuple[str, ...] = ()
 
     def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1, errors: str = "refuse") -> NDArray[np.float64]:
         """Numbers, or codes of classes, NaN where missing; a class that training did not see cannot be read.
@@ -66,12 +70,12 @@ class Target:
             errors: `refuse` values that cannot be read, or take them as `missing`.
         """
         if self.task == REGRESSION:
-            return _numbers(self.name, self.decimal).read(values, errors, first_row)
+            return self._numbers().read(values, errors, first_row)
         if isinstance(self.classes[0], bool):
             return Boolean(self.name, ()).read(values, errors, first_row)
         texts = text(values)
         if isinstance(self.classes[0], int):
-            read = _numbers(self.name, self.decimal).read(values, errors, first_row)
+            read = self._numbers().read(values, errors, first_row)
             texts = text(pa.array(read, mask=np.isnan(read)))
         names = [str(label) for label in self.classes]
         if pa.types.is_boolean(values.type):  # which as text are written small
@@ -82,14 +86,28 @@ class Target:
         check_readable(self.name, "class that training saw", texts, unseen, errors, first_row)
         return codes
 
+    def unread(self, values: pa.Array, read: NDArray[np.float64]) -> list[str]:
+        """The values that are there, but are no class that training saw; `read` is what they were read as."""
+        texts = text(values, self.gaps)
+        return list(texts.filter(pa.array(np.isnan(read))).drop_null().to_pylist())
+
+    @property
+    def label(self) -> str:
+        """Its name and unit, as in price in USD."""
+        return self.name + f" in {self.unit}" * bool(self.unit)
+
+    def _numbers(self) -> Number:
+        return Number(self.name, 0.0, 0.0, 0.0, 1.0, decimal=self.decimal, unit=self.unit, gaps=self.gaps)
+
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, from which `from_data` makes an equal target."""
-        return {**vars(self), "classes": list(self.classes), "notes": list(self.notes)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Target":
         """The target that `data` described."""
-        return cls(**{**data, "classes": tuple(data["classes"]), "notes": tuple(data["notes"])})
+        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        return cls(**fields)
 
 
 def infer_target(
@@ -114,11 +132,17 @@ def infer_target(
     values = plain(values)
     if len(values) == 0:
         raise TableError(f"the table has no rows, so that there is no `{name}` to learn")
-    read, mark, error = _as_numbers(name, values, decimal)
+    numbers, read, error = _as_numbers(name, values, decimal)
     notes: tuple[str, ...] = ()
+    if numbers.unit and not error:
+        notes = (f"`{name}` is{numbers.unit_in_words}, as predictions are",)
+    if numbers.decimal == "," and not error:
+        notes += (f"`{name}` is read with a decimal comma: 1,234 is 1.234",)
+    if numbers.gaps:
+        values = text(values, numbers.gaps)
     if error and errors == "missing" and (task == REGRESSION or (task is None and _mostly_numbers(values, read))):
         several = f"{error.count} value{'s' * (error.count > 1)} of `{name}`"
-        notes = (f"{several}, the first {error.value!r} in row {error.row}, cannot be read: taken as missing",)
+        notes += (f"{several}, the first {error.value!r} in row {error.row}, cannot be read: taken as missing",)
         values, error = pa.array(read, mask=np.isnan(read)), None
     if task == REGRESSION and error:
         raise error
@@ -126,7 +150,7 @@ def infer_target(
     if task is None:
         task, reason = _task_of(name, values, read, error)
     classes = () if task == REGRESSION else _classes(name, values, read)
-    target = Target(name, task, classes, mark, reason)
+    target = Target(name, task, classes, numbers.decimal, reason, unit=numbers.unit, gaps=numbers.gaps)
     y = target.read(values) if classes else read
     kept = ~np.isnan(y)
     if classes:
@@ -136,24 +160,26 @@ def infer_target(
     return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(y[kept])), y[kept], kept
 
 
-def _numbers(name: str, decimal: str) -> Number:
-    return Number(name, 0.0, 0.0, 0.0, 1.0, decimal=decimal)
-
-
-def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[NDArray[np.float64], str, UnreadableValue | None]:
-    """Numbers where the values are some, their decimal mark, and the error that names the first that is none."""
+def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[Number, NDArray[np.float64], UnreadableValue | None]:
+    """How numbers are read, if nearly all values are some; these; and the error that names the first that is none."""
+    plainly = Number(name, 0.0, 0.0, 0.0, 1.0)
     if is_number(values.type) or pa.types.is_boolean(values.type):
-        return _numbers(name, ".").read(values), ".", None
+        return plainly, plainly.read(values), None
     if is_date(values.type):
         raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
     if not is_text(values.type):
         raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
-    texts = text(values)
-    read, mark, bad = infer_numbers(texts, decimal)
-    if not bad.any():
-        return read, mark, None
-    place = int(np.argmax(bad))
-    return read, mark, UnreadableValue(name, texts[place].as_py(), place + 1, "number", int(bad.sum()))
+    draft = draft_number(name, *levels_of(text(values)), decimal, clocks=True)
+    column = replace(draft.column, others=()) if draft.is_number else replace(plainly, decimal=draft.column.decimal)
+    if draft.column.others:
+        units = ", ".join((column.unit, *draft.column.others))
+        raise TableError(f"`{name}` is in several units ({units}), which do not convert; make it one unit")
+    read = column.read(values, "missing")
+    try:
+        column.read(values)
+    except UnreadableValue as error:
+        return column, read, error
+    return column, read, None
 
 
 def _mostly_numbers(values: pa.Array, read: NDArray[np.float64]) -> bool:
@@ -164,7 +190,7 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
     if pa.types.is_boolean(values.type):
         return CLASSIFICATION, f"`{name}` is true or false: classification"
     texts = text(values) if is_text(values.type) else None
-    if texts is not None and (error or is_padded(texts)):
+    if texts is not None and (error or are_codes(texts)):
         different = texts.drop_null().unique()
         if error and _mostly_numbers(values, read):
             more = f" (one of {error.count} such values)" * (error.count > 1)
@@ -172,7 +198,7 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
                 f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}{more}; correct it, leave "
                 "it empty, take such values as missing (errors: missing), or say that the task is classification"
             )
-        if date_pattern(different, READABLE):
+        if draft_date(different, np.ones(len(different), int), READABLE):
             raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
         return CLASSIFICATION, f"`{name}` is text with {len(different)} different values: classification"
     known = read[~np.isnan(read)]
@@ -209,7 +235,7 @@ def skewness(values: NDArray[np.float64]) -> float:
 
 def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[Label, ...]:
     texts, known = text(values), np.unique(read[~np.isnan(read)])
-    all_numbers = not np.isnan(read[~nulls(texts)]).any() and not is_padded(texts)
+    all_numbers = not np.isnan(read[~nulls(texts)]).any() and not are_codes(texts)
     # Classes that are numbers sort as numbers: 2.5 before 10.5.
     order = dict(zip(texts.to_pylist(), read.tolist(), strict=True)) if all_numbers else {}
     classes: tuple[Label, ...] = tuple(

@@ -11,6 +11,7 @@ from deep_ensembles.columns._parsing import nulls, text
 
 MOST_LEVELS = 200
 _MOST_RARE = 10_000
+_FEW_LEVELS, _MOST_CODED = 80, 2000  # that have an input each, and that have a number at most, where categories may be coded
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,16 @@ class Category(Column):
     A level that training did not see counts among the rarer ones; where there are none it is 0 in every input, as are
     missing values that training did not have.
 
+    Coded, the column is one input, for networks that learn a vector for each level (see `Levels`): frequent levels are
+    numbered from 1, and 0 stands for all others and for missing values.
+
     Arguments:
         name: of the column.
         levels: the frequent ones, as text, most frequent first.
         rare: the others of training.
         with_rare: whether they have an input.
         all_known: whether `levels` and `rare` are all that training saw; there is an end to what is kept.
+        coded: whether levels are numbers in one input.
         missing: how many training values were missing.
         marked: whether an input marks missing values.
 
@@ -41,9 +46,12 @@ class Category(Column):
     rare: tuple[str, ...] = ()
     with_rare: bool = False
     all_known: bool = True
+    coded: bool = False
 
     @property
     def value_names(self) -> tuple[str, ...]:
+        if self.coded:
+            return (self.name,)
         return (*(f"{self.name} = {level}" for level in self.levels), *(f"{self.name} is another",) * self.with_rare)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
@@ -54,6 +62,8 @@ class Category(Column):
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
         rows, n_levels = np.flatnonzero(~np.isnan(read)), len(self.levels)
+        if self.coded:
+            return np.where(read < n_levels, read + 1, 0).astype(np.float32)
         encoded = np.zeros((len(read), n_levels + 1), np.float32)
         encoded[rows, np.minimum(read[rows], n_levels).astype(np.int64)] = 1
         return encoded[:, : n_levels + self.with_rare]
@@ -69,7 +79,7 @@ class Category(Column):
         return f"category, {several}{rarer}"
 
 
-def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
+def category(name: str, values: pa.Array | pa.ChunkedArray, coded: bool = False) -> Category:
     """A column of categories as its values show it.
 
     Up to 200 levels have an input of their own, the most frequent ones, each with at least 2 rows and 1 row in 1000.
@@ -77,6 +87,7 @@ def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
     Arguments:
         name: of the column.
         values: of training, of any type: numbers count as the text they are written as.
+        coded: whether more than 80 levels may be numbers in one input: up to 2000, be they rare.
 
     Example:
         >>> category("zip", pa.array(["00123", "00123", "45678"])).summary()
@@ -88,10 +99,13 @@ def category(name: str, values: pa.Array | pa.ChunkedArray) -> Category:
     counts = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
     if not counts:
         raise ValueError(f"column `{name}` has no value in it; leave it out")
+    coded = coded and len(counts) > _FEW_LEVELS
     levels = [level for count, level in counts[:MOST_LEVELS] if count >= 2 and frequent_enough(count, len(texts))]
-    levels = levels or [level for _, level in counts[:MOST_LEVELS]]
+    if coded or not levels:
+        levels = [level for _, level in counts[: _MOST_CODED if coded else MOST_LEVELS]]
     rare = [level for _, level in counts[len(levels) :]]
     rare_rows = sum(count for count, _ in counts[len(levels) :])
-    with_rare, all_known = rare_rows > 1 and frequent_enough(rare_rows, len(texts)), len(rare) <= _MOST_RARE
+    with_rare = not coded and rare_rows > 1 and frequent_enough(rare_rows, len(texts))
+    all_known = len(rare) <= _MOST_RARE
     missing = missing_values(texts.null_count, len(texts))
-    return Category(name, tuple(levels), tuple(rare[:_MOST_RARE]), with_rare, all_known, **missing)
+    return Category(name, tuple(levels), tuple(rare[:_MOST_RARE]), with_rare, all_known, coded, **missing)

@@ -1,13 +1,14 @@
 """Dates, with or without a time, and times of day: which pattern they are written in, and which inputs they become."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, check_readable, unreadable_words
-from deep_ensembles.columns._parsing import flags, floats, is_date, nulls, plain, text
+from deep_ensembles.columns._parsing import flags, floats, gap_words, is_date, levels_of, nulls, plain, text
 from deep_ensembles.columns.number import READABLE, column_statistics, robust_scale
 
 _DAY = 86400
@@ -20,9 +21,10 @@ _DAYS = (
     *("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%b %d %Y", "%d. %b %Y", "%a, %d %b %Y", "%Y-%b-%d", "%d%b%Y"),
     *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y"),
 )
+_MONTHS, QUARTER = ("%b %Y", "%b. %Y", "%b-%Y", "%Y-%m", "%Y/%m", "%m/%Y", "%Y %b", "%Y-%b"), "YYYY-Qn"
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
 CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p")
-PATTERNS = (ISO, *CLOCKS, *(day + time for day in _DAYS for time in _TIMES))
+PATTERNS = (ISO, "%Y%m%d", QUARTER, *_MONTHS, *CLOCKS, *(day + time for day in _DAYS for time in _TIMES))
 _SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
 _LETTERS = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%b": "Mon", "%a": "Day", "%H": "hh", "%I": "hh", "%M": "mm",
             "%S": "ss", "%p": "AM/PM"}  # fmt: skip
@@ -30,7 +32,12 @@ _NUMERIC, _NAMED = (
     r"\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}",
     r"[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4}",
 )
-_LOOKS_LIKE = rf"^({_NUMERIC}|{_NAMED}|\d{{1,2}}:\d\d)"
+_QUARTERS = {r"^(\d{4})[ /-]?[Qq]([1-4])$": r"\1-\2", r"^[Qq]?([1-4])[Qq]?[ /.-]*(\d{4})$": r"\2-\1"}
+_SHORT = (
+    r"[12]\d{7}$|\d{4}[-/]\d{1,2}$|\d{1,2}/\d{4}$|\d{4}[- ][A-Za-z]{3,9}$|[A-Za-z]{3,9}\.?[- ]\d{4}$"
+    r"|\d{4}[ /-]?[Qq]\d$|[Qq]?\d[Qq]?[ /.-]*\d{4}$"
+)
+_LOOKS_LIKE = rf"^({_NUMERIC}|{_NAMED}|{_SHORT}|\d{{1,2}}:\d\d)"
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,9 @@ class Date(Column):
         parts: those of month, weekday and hour that varied.
         missing: how many training values were missing.
         marked: whether an input marks missing values.
-        words: texts that training took as missing values.
+        words: texts that training took as missing values, though no gaps.
+        gaps: words for missing values.
+        unsure: whether no value of training tells day and month apart.
 
     Example:
         >>> column = date("day", pa.array(["2020-01-01", "2020-01-02", "2020-01-03"]))
@@ -67,6 +76,8 @@ class Date(Column):
     scale: float
     parts: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    unsure: bool = False
 
     @property
     def value_names(self) -> tuple[str, ...]:
@@ -76,9 +87,9 @@ class Date(Column):
         values = plain(values)
         if is_date(values.type):
             return seconds_since_1970(values)
-        texts = text(values)
+        texts = text(values, (*self.gaps, *self.words))
         read, bad = parse_dates_or_iso(texts, self.pattern)
-        check_readable(self.name, f"date ({pattern_in_words(self.pattern)})", texts, bad, errors, first_row, self.words)
+        check_readable(self.name, f"date ({pattern_in_words(self.pattern)})", texts, bad, errors, first_row)
         return read
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,7 +103,77 @@ class Date(Column):
 
     def description(self) -> str:
         written = "" if self.pattern == ISO else f", written {pattern_in_words(self.pattern)}"
-        return f"date, {_shown(self.low)} to {_shown(self.high)}{written}"
+        doubt = f" (or {pattern_in_words(_swapped(self.pattern))}: no value tells)" * self.unsure
+        return f"date, {_shown(self.low)} to {_shown(self.high)}{written}{doubt}"
+
+
+def _swapped(pattern: str) -> str:
+    """The pattern with day and month the other way round."""
+    return pattern.replace("%d", "%?").replace("%m", "%d").replace("%?", "%m")
+
+
+@dataclass(frozen=True)
+class Difference(Column):
+    """Days from one date to another, about their median in units of their spread; missing where one of them is.
+
+    Arguments:
+        name: of the input.
+        start, end: the columns of dates.
+        pattern, end_pattern: how these are written in text.
+        low, high, middle, scale: as in `Number`, in days.
+        missing: how many training values were missing.
+        marked: whether an input marks missing values.
+
+    Example:
+        >>> days = [date(name, pa.array(values)) for name, values in (("in", ["2020-01-01"]), ("out", ["2020-01-08"]))]
+        >>> difference(*days, pa.table({"in": ["2020-01-01", "2020-02-01"], "out": ["2020-01-08", "2020-02-03"]})).summary()
+        'days from `in` to `out`, 2 to 7'
+    """
+
+    start: str
+    end: str
+    pattern: str
+    end_pattern: str
+    low: float
+    high: float
+    middle: float
+    scale: float
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.start, self.end)
+
+    def cells(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
+        return pa.StructArray.from_arrays([plain(rows.column(name)) for name in self.sources], ["start", "end"])
+
+    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+        """Days; what cannot be read is missing here, as the columns of dates say what to do about it."""
+        ends = zip(("start", "end"), (self.pattern, self.end_pattern), strict=True)
+        start, end = (Date(name, pattern, 0.0, 0.0, 0.0, 1.0).read(values.field(name), "missing") for name, pattern in ends)
+        return (end - start) / _DAY
+
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
+        return robust_scale(read, self.middle, self.scale, (self.low, self.high))
+
+    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return (read < self.low) | (read > self.high)
+
+    def description(self) -> str:
+        return f"days from `{self.start}` to `{self.end}`, {self.low:.6g} to {self.high:.6g}"
+
+
+def difference(first: Date, second: Date, table: pa.Table) -> Difference | None:
+    """Days between two columns of dates, if nearly always the same one comes first and not always by as much."""
+    name, ends = f"{second.name} − {first.name}", (first.name, second.name, first.pattern, second.pattern)
+    draft = Difference(name, *ends, 0.0, 0.0, 0.0, 1.0)
+    read = draft.read(draft.cells(table))
+    if (read < 0).mean() > (read > 0).mean() and first.name != second.name:
+        ends, read = (second.name, first.name, second.pattern, first.pattern), -read
+        name = f"{first.name} − {second.name}"
+    known = read[~np.isnan(read)]
+    if not len(known) or np.ptp(known) == 0 or (known < 0).mean() > 0.05:
+        return None
+    return Difference(name, *ends, **column_statistics(name, "difference", read))
 
 
 def _shown(end: float) -> str:
@@ -115,20 +196,23 @@ def date(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = Non
         'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
     """
     values = plain(values)
-    words: tuple[str, ...] = ()
+    more: dict[str, Any] = {}
     if is_date(values.type):
         read, pattern = seconds_since_1970(values), CLOCKS[0] if pa.types.is_time(values.type) else ISO
     else:
-        texts = text(values)
-        inferred = date_pattern(texts.unique(), READABLE if errors is None else 0)
-        pattern = inferred or ISO
+        inferred = draft_date(*levels_of(text(values)), READABLE if errors is None else 0)
+        pattern, gaps = inferred or (ISO, ())
+        texts = text(values, gaps)
         read, bad = parse_dates_or_iso(texts, pattern)
         check_readable(name, "date", texts, bad, errors or ("missing" if inferred else "refuse"), 1)
-        words = unreadable_words(texts, bad)
+        swapped = _swapped(pattern)
+        unsure = swapped != pattern and swapped in PATTERNS and parse_dates(texts, swapped)[1].sum() <= bad.sum()
+        more = {"words": unreadable_words(texts, bad), "gaps": gaps, "unsure": bool(unsure)}
     statistics = column_statistics(name, "date", read)
     known = read[~np.isnan(read)]
-    parts = tuple(part for part in _PARTS if np.ptp(cyclic_part(known, part)) > 0)
-    return Date(name, pattern, **statistics, parts=parts, words=words)
+    possible = _PARTS[:1] if pattern in (*_MONTHS, QUARTER) else _PARTS
+    parts = tuple(part for part in possible if np.ptp(cyclic_part(known, part)) > 0)
+    return Date(name, pattern, **statistics, parts=parts, **more)
 
 
 def cyclic_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
@@ -165,13 +249,26 @@ def parse_dates(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDA
         >>> parse_dates(pa.array(["2/1/1970", "x", None]), "%d/%m/%Y")
         (array([86400.,    nan,    nan]), array([False,  True, False]))
     """
-    if pattern == ISO:
-        return _iso_seconds(texts)
+    if pattern in (ISO, QUARTER):
+        return _iso_seconds(texts) if pattern == ISO else _quarter_seconds(texts)
+    if pattern == "%Y%m%d":
+        texts = pc.if_else(pc.match_substring_regex(texts, r"^\d{8}$"), texts, "")
     # 1.2.3 is a version: years have four digits, or two after two more pairs.
     if "%y" in pattern:
         texts = pc.if_else(pc.match_substring_regex(texts, _SHORT_YEAR), texts, pa.scalar("", texts.type))
     read = seconds_since_1970(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
     read[read < _YEAR_1000] = np.nan
+    return read, np.isnan(read) & ~nulls(texts)
+
+
+def _quarter_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The first day of quarters such as 2020-Q4, Q4 2020 and 4Q2020."""
+    read = np.full(len(texts), np.nan)
+    for pattern, order in _QUARTERS.items():
+        found = flags(pc.and_(pc.match_substring_regex(texts, pattern), pc.match_substring_regex(texts, "[Qq]")))
+        tidy = pc.replace_substring_regex(texts.filter(pa.array(found)), pattern, order).to_pylist()
+        months = [3 * (4 * int(text[:4]) + int(text[5])) - 3 - 12 * 1970 for text in tidy]
+        read[found] = np.array(months, "datetime64[M]").astype("datetime64[s]").astype(np.float64)
     return read, np.isnan(read) & ~nulls(texts)
 
 
@@ -222,20 +319,26 @@ def pattern_in_words(pattern: str) -> str:
     return pattern
 
 
-def date_pattern(texts: pa.Array, readable: float) -> str | None:
-    """The pattern by which most texts are dates; None if no pattern reads nearly all.
+def draft_date(levels: pa.Array, counts: NDArray[np.int64], readable: float) -> tuple[str, tuple[str, ...]] | None:
+    """The pattern by which most of different texts are dates, and which are gaps; None if no pattern reads nearly all.
 
     Month before day is taken where slashes leave both open, day before month elsewhere.
 
+    Arguments:
+        counts: how many rows have each text.
+        readable: the share of texts, without gaps, that must be dates.
+
     Example:
-        >>> date_pattern(pa.array(["3/4/2020", "13/4/2020"]), 0.98), date_pattern(pa.array(["3/4/2020"]), 0.98)
-        ('%d/%m/%Y', '%m/%d/%Y')
+        >>> [draft_date(pa.array(["3/4/2020", other]), np.ones(2, int), 0.98) for other in ("13/4/2020", "n/d")]
+        [('%d/%m/%Y', ()), ('%m/%d/%Y', ('n/d',))]
     """
-    texts = texts.drop_null()
+    likely = flags(pc.match_substring_regex(levels, _LOOKS_LIKE))
+    gaps = gap_words(levels, counts, ~likely)
+    texts = levels.filter(pa.array(~flags(pc.is_in(levels, pa.array(gaps, levels.type)))))
     allowed = (1 - readable) * len(texts)
-    if not len(texts) or len(texts) - flags(pc.match_substring_regex(texts, _LOOKS_LIKE)).sum() > allowed:
+    if not likely.any() or len(texts) - likely.sum() > allowed:
         return None
     some = texts[:200]
-    likely = [pattern for pattern in PATTERNS if parse_dates(some, pattern)[1].sum() < len(some) / 2]
-    counts = [int(parse_dates(texts, pattern)[1].sum()) for pattern in likely]
-    return likely[counts.index(min(counts))] if likely and min(counts) <= allowed else None
+    patterns = [pattern for pattern in PATTERNS if parse_dates(some, pattern)[1].sum() < len(some) / 2]
+    bad = [int(parse_dates(texts, pattern)[1].sum()) for pattern in patterns]
+    return (patterns[bad.index(min(bad))], gaps) if patterns and min(bad) <= allowed else None

@@ -1,7 +1,7 @@
 """Numbers, as such or as text; scaled by median and quartiles, so that outliers do not matter."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
 from deep_ensembles.columns._column import Column, check_readable, missing_values, unreadable_words
+from deep_ensembles.columns._units import infer_numbers, parse_numbers
 
 READABLE = 0.9  # the share of texts that must be numbers or dates for the column to be of that kind
 _HEAVY_TAIL, _LARGEST_INPUT = 20.0, 1e6
@@ -29,8 +30,13 @@ class Number(Column):
         missing: how many training values were missing.
         marked: whether an input marks missing values.
         decimal: the decimal mark of numbers in text.
-        words: texts that training took as missing values.
+        words: texts that training took as missing values, though no gaps.
         infinite: how many of the missing were infinite numbers.
+        unit: of numbers in text, as in 450 kg; numbers without one are taken to have it.
+        converted: other units of training, converted to that one; empty for numbers without.
+        others: units that do not convert, whose numbers are missing here, and in a column of their own.
+        gaps: words for missing values.
+        source: the column of the table, where it is not the name.
 
     Example:
         >>> column = number("age", pa.array(["20", "30", "n/a", "40"]))
@@ -45,16 +51,25 @@ class Number(Column):
     decimal: str = "."
     words: tuple[str, ...] = ()
     infinite: int = 0
+    unit: str = ""
+    converted: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source or self.name,)
 
     def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
         values = parsing.plain(values)
-        may_be_plain = self.decimal == "." or not parsing.is_text(values.type)
+        may_be_plain = (self.decimal == "." and not self.others) or not parsing.is_text(values.type)
         if may_be_plain and (quick := quick_numbers(values)) is not None:
             return quick
-        texts = parsing.text(values)
-        read, bad = parsing.parse_numbers(texts, self.decimal)
-        check_readable(self.name, "number", texts, bad, errors, first_row, self.words)
-        return read
+        texts = parsing.text(values, (*self.gaps, *self.words))
+        found = parse_numbers(texts, self.decimal, self.unit, self.others)
+        check_readable(self.name, "number" + f" in {self.unit}" * bool(self.unit), texts, found.bad, errors, first_row)
+        return found.read
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         return robust_scale(read, self.middle, self.scale, (self.low, self.high))
@@ -62,11 +77,19 @@ class Number(Column):
     def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
         return (read < self.low) | (read > self.high)
 
+    @property
+    def unit_in_words(self) -> str:
+        """The unit, and those that were converted; empty for none."""
+        also = [name or "none" for name in self.converted]
+        return f" in {self.unit}" * bool(self.unit) + f" (converted from {', '.join(also)})" * bool(also)
+
     def description(self) -> str:
-        return f"number, {self.low:.6g} to {self.high:.6g}{', decimal comma' if self.decimal == ',' else ''}"
+        comma = ", decimal comma" * (self.decimal == ",")
+        return f"number{self.unit_in_words}, {self.low:.6g} to {self.high:.6g}{comma}"
 
     def summary(self) -> str:
-        special = [*map(repr, self.words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
+        words = [*self.gaps, *self.words]
+        special = [*map(repr, words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
         return super().summary() + (f" ({', '.join(special)} among them)" if special else "")
 
 
@@ -85,17 +108,67 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", er
         >>> number("price", pa.array(["1.234,50", "7,25"])).summary()
         'number, 7.25 to 1234.5, decimal comma'
     """
+    return numbers_apart(name, values, decimal, errors)[0]
+
+
+def numbers_apart(
+    name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", errors: str | None = None
+) -> tuple[Number, ...]:
+    """As `number`; where there are several units that do not convert, a column for each.
+
+    Example:
+        >>> [column.summary() for column in numbers_apart("pay", pa.array(["5 USD", "7 USD", "9 EUR", "2 EUR"]))]
+        ['number in USD, 5 to 7, 2 missing', 'number in EUR, 2 to 9, 2 missing']
+    """
     values = parsing.plain(values)
-    words: tuple[str, ...] = ()
-    read, mark = quick_numbers(values), "."
-    if read is None:
-        texts = parsing.text(values)
-        read, mark, bad = infer_numbers(texts, decimal)
-        check_readable(name, "number", texts, bad, errors or ("missing" if _few(bad, texts) else "refuse"), 1)
-        words = unreadable_words(texts, bad)
-    statistics = column_statistics(name, "number", read)
+    if (read := quick_numbers(values)) is not None:
+        return (_finished(Number(name, 0.0, 0.0, 0.0, 1.0), values, read),)
+    column = draft_number(name, *parsing.levels_of(parsing.text(values)), decimal).column
+    texts = parsing.text(values, column.gaps)
+    bad = parse_numbers(texts, column.decimal, column.unit, column.others).bad
+    check_readable(name, "number", texts, bad, errors or ("missing" if _few(bad, ~parsing.nulls(texts)) else "refuse"), 1)
+    column, units = replace(column, words=unreadable_words(texts, bad)), {column.unit, *column.others}
+    columns = [column] if len(units) == 1 else [
+        replace(column, name=f"{name} in {unit}", source=name, unit=unit, others=tuple(sorted(units - {unit})))
+        for unit in (column.unit, *column.others)
+    ]  # fmt: skip
+    return tuple(_finished(one, values, one.read(values)) for one in columns)
+
+
+def _finished(column: Number, values: pa.Array, read: NDArray[np.float64]) -> Number:
+    statistics = column_statistics(column.name, "number", read)
     infinite = parsing.count_infinite(values) if statistics["missing"] > values.null_count else 0
-    return Number(name, **statistics, decimal=mark, words=words, infinite=infinite)
+    return replace(column, **statistics, infinite=infinite)
+
+
+class Draft(NamedTuple):
+    """A column of numbers without statistics, the numbers of different texts, which are neither that nor gaps, and whether
+    these are few."""
+
+    column: Number
+    read: NDArray[np.float64]
+    bad: NDArray[np.bool_]
+    is_number: bool
+
+
+def draft_number(name: str, levels: pa.Array, counts: NDArray[np.int64], decimal: str = ".", clocks: bool = False) -> Draft:
+    """What different texts say of a column of numbers.
+
+    Arguments:
+        counts: how many rows have each text.
+        decimal: the decimal mark where the text does not tell, as in 1,234.
+        clocks: whether 1:23:45 is a duration even if no text has more than a day.
+    """
+    found = infer_numbers(levels, decimal, counts, clocks)
+    gaps = parsing.gap_words(levels, counts, found.bad)
+    there = ~parsing.flags(pc.is_in(levels, pa.array(gaps, levels.type)))
+    column = Number(name, 0.0, 0.0, 0.0, 1.0, decimal=found.decimal, unit=found.unit, converted=found.converted, gaps=gaps)
+    bad, counts = found.bad & there, counts * there
+    if found.others and not _few(bad, counts):
+        apart = parse_numbers(levels, found.decimal, found.unit, found.others).bad & there
+        if _few(apart, counts):
+            column, bad = replace(column, others=found.others, converted=()), apart
+    return Draft(column, found.read, bad, _few(bad, counts) and bool(counts.any()))
 
 
 def quick_numbers(values: pa.Array) -> NDArray[np.float64] | None:
@@ -105,20 +178,14 @@ def quick_numbers(values: pa.Array) -> NDArray[np.float64] | None:
     return parsing.plain_numbers(values) if parsing.is_text(values.type) else None
 
 
-def infer_numbers(texts: pa.Array, tie: str = ".") -> tuple[NDArray[np.float64], str, NDArray[np.bool_]]:
-    """Numbers in trimmed text, the decimal mark that they are read with, and which texts are none."""
-    mark = parsing.decimal_mark(texts, tie) if pc.any(pc.match_substring(texts, ",")).as_py() else "."
-    read, bad = parsing.parse_numbers(texts, mark)
-    return read, mark, bad
-
-
 def are_numbers(texts: pa.Array) -> bool:
     """Whether nearly all texts that are there are numbers."""
-    return len(texts) > texts.null_count and _few(infer_numbers(texts)[2], texts)
+    return draft_number("", *parsing.levels_of(texts)).is_number
 
 
-def _few(bad: NDArray[np.bool_], texts: pa.Array) -> bool:
-    return bool(bad.sum() <= (1 - READABLE) * (len(texts) - texts.null_count))
+def _few(bad: NDArray[np.bool_], counts: NDArray[Any]) -> bool:
+    """Whether bad values are few among all that are there."""
+    return bool(counts[bad].sum() <= (1 - READABLE) * counts.sum())
 
 
 def median_and_scale(values: NDArray[np.float64]) -> tuple[float, float]:

@@ -10,10 +10,9 @@ from deep_ensembles.distributions._structure import (
 )  # fmt: skip
 from deep_ensembles.distributions._tails import gamma_tails, log_density, normal_cdf, student_t_tails, tails
 from deep_ensembles.distributions.families import (
-    Delta, Gamma, Laplace, LogitNormal, LogNormal, NegativeBinomial, NormalMixture, OpenInterval, Ordered, Poisson,
-    StudentT, ZeroInflated,
+    Delta, Gamma, Interpolated, Laplace, LogitNormal, LogNormal, NegativeBinomial, NormalMixture, OpenInterval, Ordered,
+    Poisson, StudentT, ZeroInflated,
 )  # fmt: skip
-from deep_ensembles.distributions.interpolated import Interpolated
 
 __all__ = [
     "Delta", "Gamma", "Interpolated", "Laplace", "LogNormal", "LogitNormal", "NegativeBinomial", "NormalMixture",

@@ -109,9 +109,8 @@ def _reached(
 
 def _bracket(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Two values between which the solution lies, and a first guess of it."""
-    closed = [closed_quantile(components, share, upper) for upper in (False, True)]
-    if closed[0] is not None and closed[1] is not None:
-        known = torch.where(side > 0, closed[0], closed[1])
+    known = closed_quantile(components, share, side)
+    if known is not None:
         low, high = known.amin(0), known.amax(0)
         guess = _weighted_sum(weights, known)
     else:

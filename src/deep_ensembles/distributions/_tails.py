@@ -273,42 +273,47 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
 # -- quantiles that a formula gives, or a function of SciPy -----------------------------------------------------------
 
 
-def closed_quantile(distribution: td.Distribution, level: Tensor, upper: bool) -> Tensor | None:
-    """The value with a probability ≤ ½ below it (above it, if `upper`), where a formula gives it; else None."""
+def closed_quantile(distribution: td.Distribution, share: Tensor, side: Tensor) -> Tensor | None:
+    """The value with a probability ≤ ½ below it, or above it where the side is -1, where a formula gives it; else None."""
     formula = formula_of(distribution, "closed_quantile", _QUANTILES)
-    return None if formula is None else formula(level, upper)
+    return None if formula is None else formula(share, side)
 
 
-def _inverse(function: str, level: Tensor, *shapes: Tensor) -> Tensor:
+def _inverse(below: str, above: str, share: Tensor, side: Tensor, *shapes: Tensor) -> Tensor:
+    """By functions of SciPy, for either side."""
     from scipy import special
 
-    return _by_scipy(getattr(special, function), *torch.broadcast_tensors(*shapes, level))
+    arguments = torch.broadcast_tensors(*shapes, share)
+    lower, upper = (_by_scipy(getattr(special, function), *arguments) for function in (below, above))
+    return torch.where(side > 0, lower, upper)
 
 
-def _gamma_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
+def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if bool((d.concentration > _LARGE_SHAPE).any()):
         return None
-    return _inverse("gammainccinv" if upper else "gammaincinv", level, d.concentration) / d.rate
+    return _inverse("gammaincinv", "gammainccinv", share, side, d.concentration) / d.rate
 
 
-def _transformed_quantile(d: Any, level: Tensor, upper: bool) -> Tensor | None:
-    lower, higher = (closed_quantile(d.base_dist, level, side) for side in (False, True))
-    if lower is None or higher is None or not all(transform.bijective for transform in d.transforms):
+def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
+    if not all(transform.bijective and hasattr(transform, "sign") for transform in d.transforms):
         return None
     for transform in d.transforms:
-        lower, higher = transform(lower), transform(higher)
-    return torch.maximum(lower, higher) if upper else torch.minimum(lower, higher)  # a transform that falls swaps them
+        side = side * transform.sign
+    quantile = closed_quantile(d.base_dist, share, side)
+    for transform in d.transforms if quantile is not None else ():
+        quantile = transform(quantile)
+    return quantile
 
 
-_QUANTILES: dict[type, Callable[[Any, Tensor, bool], Tensor | None]] = {
-    td.Normal: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * torch.special.ndtri(level),
-    td.Laplace: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * (2 * level).log(),
-    td.StudentT: lambda d, level, upper: d.loc + d.scale * (-1 if upper else 1) * _inverse("stdtrit", level, d.df),
-    td.LogNormal: lambda d, level, upper: torch.exp(d.loc + d.scale * (-1 if upper else 1) * torch.special.ndtri(level)),
-    td.Exponential: lambda d, level, upper: (-level.log() if upper else -torch.log1p(-level)) / d.rate,
-    td.Uniform: lambda d, level, upper: torch.lerp(*((d.high, d.low) if upper else (d.low, d.high)), level),
+_QUANTILES: dict[type, Callable[[Any, Tensor, Tensor], Tensor | None]] = {
+    td.Normal: lambda d, share, side: d.loc + d.scale * side * torch.special.ndtri(share),
+    td.Laplace: lambda d, share, side: d.loc + d.scale * side * (2 * share).log(),
+    td.StudentT: lambda d, share, side: d.loc + d.scale * side * _inverse("stdtrit", "stdtrit", share, side, d.df),
+    td.Exponential: lambda d, share, side: torch.where(side > 0, -torch.log1p(-share), -share.log()) / d.rate,
+    td.Uniform: lambda d, share, side: torch.lerp(
+        torch.where(side > 0, d.low, d.high), torch.where(side > 0, d.high, d.low), share
+    ),
     td.Gamma: _gamma_quantile,
-    td.Beta: lambda d, level, upper: _inverse(
-        "betainccinv" if upper else "betaincinv", level, d.concentration1, d.concentration0),
+    td.Beta: lambda d, share, side: _inverse("betaincinv", "betainccinv", share, side, d.concentration1, d.concentration0),
     td.TransformedDistribution: _transformed_quantile,
-}  # fmt: skip
+}

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_consistent_length
+from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 from typing_extensions import Self
@@ -21,16 +22,19 @@ from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
 from deep_ensembles._tensors import is_structured
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.estimators._inputs import columns, is_frame, is_mixed
+from deep_ensembles.execution import Execution, chosen_execution
+from deep_ensembles.fitting import extend_ensemble, train_further
 from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
 from deep_ensembles.recipes import Auto, Task, is_auto
-from deep_ensembles.report import Influences, Reasons, Report, beside_targets, evaluate, explain, unseen_values
+from deep_ensembles.report import Influences, Reasons, Report, Unseen, beside_targets, evaluate, explain, unseen_values
 from deep_ensembles.scoring import ScoringRule
-from deep_ensembles.selection import fit_recipe
+from deep_ensembles.selection import fit_recipe, recalibrated
 from deep_ensembles.settings import describe, restore
-from deep_ensembles.training import Checkpoint, Optimizer, Recipe, RobustScaling, Schedule
+from deep_ensembles.training import Checkpoint, Constant, Optimizer, Recipe, RobustScaling, Schedule
 
 NetworkFactory = Callable[[], nn.Module] | Callable[[int, int], nn.Module]
 
@@ -40,6 +44,15 @@ NUMBERS = ("numbers", "counts", "vectors")  # kinds of heads that a regression m
 _FITTED = ("n_features_in_", "n_outputs_", "constant_", "classes_", "class_prior_", "feature_names_in_", "chosen_",
            "feature_range_")  # fmt: skip
 
+# The first call of `partial_fit`: an epoch of all rows at a rate that does not fall, from which an optimiser can go on.
+FIRST_EPOCH: dict[str, Any] = {
+    "max_epochs": 1, "resumable": True, "early_stopping": False, "folds": None, "schedule": Constant(), "averaging": None,
+    "recalibration": None, "checkpoint": None,
+}  # fmt: skip
+
+
+_NOT_SAVED = ("checkpoint", "execution")
+
 
 class DeepEnsemble(BaseEstimator):
     """What both estimators share: a recipe from parameters, the network, prediction in batches, the model file.
@@ -48,73 +61,120 @@ class DeepEnsemble(BaseEstimator):
     predict without any inputs, and `_restore_fitted` takes over what a model file holds of them, if it fits the ensemble.
     """
 
+    schema_: Any = None  # what the columns of X are, where they hold more than numbers; needs pyarrow
+
     def __init__(
-        self,
-        n_members: int | Auto = "auto",
-        *,
-        preset: str | None = None,
-        effort: str = "default",
-        hidden_sizes: Sequence[int] | Auto = "auto",
-        activation: str | Callable[[], nn.Module] = "auto",
-        batch_norm: bool | Auto = "auto",
-        dropout: float | Auto = "auto",
-        network: NetworkFactory | Auto | None = "auto",
-        head: HeadFunction | Auto | None = "auto",
-        scoring_rule: ScoringRule | Auto | None = "auto",
-        perturbation: Perturbation | Auto | None = "auto",
-        max_epochs: int | Auto = "auto",
-        batch_size: int | Auto = "auto",
-        drop_last: bool | Auto = "auto",
-        learning_rate: float | Auto = "auto",
-        schedule: Schedule | Auto = "auto",
-        optimizer: Optimizer | Auto = "auto",
-        weight_decay: float | Auto = "auto",
-        clip_norm: float | Auto | None = "auto",
-        averaging: float | Auto | None = "auto",
-        early_stopping: bool | Auto = "auto",
-        validation_fraction: float | Auto = "auto",
-        patience: int | Auto = "auto",
-        folds: ComplementaryFolds | Auto | None = "auto",
-        time_limit: float | None = None,
-        recalibration: FitRecalibration | Auto | None = "auto",
-        resampling: Resampling | Auto | None = "auto",
-        standardize_inputs: bool | RobustScaling | Auto = "auto",
-        standardize_targets: bool | Auto = "auto",
-        checkpoint: Checkpoint | None = None,
-        random_state: RandomState = None,
-        device: str | torch.device = "auto",
-        verbose: int = 0,
-    ) -> None:
+        self, n_members: int | Auto = "auto", *, preset: str | None = None, effort: str = "default",
+        hidden_sizes: Sequence[int] | Auto = "auto", activation: str | Callable[[], nn.Module] = "auto",
+        batch_norm: bool | Auto = "auto", dropout: float | Auto = "auto", network: NetworkFactory | Auto | None = "auto",
+        head: HeadFunction | Auto | None = "auto", scoring_rule: ScoringRule | Auto | None = "auto",
+        perturbation: Perturbation | Auto | None = "auto", max_epochs: int | Auto = "auto", batch_size: int | Auto = "auto",
+        drop_last: bool | Auto = "auto", learning_rate: float | Auto = "auto", schedule: Schedule | Auto = "auto",
+        optimizer: Optimizer | Auto = "auto", weight_decay: float | Auto = "auto", clip_norm: float | Auto | None = "auto",
+        averaging: float | Auto | None = "auto", early_stopping: bool | Auto = "auto",
+        validation_fraction: float | Auto = "auto", patience: int | Auto = "auto",
+        folds: ComplementaryFolds | Auto | None = "auto", time_limit: float | None = None,
+        recalibration: FitRecalibration | Auto | None = "auto", resampling: Resampling | Auto | None = "auto",
+        standardize_inputs: bool | RobustScaling | Auto = "auto", standardize_targets: bool | Auto = "auto",
+        checkpoint: Checkpoint | None = None, warm_start: bool = False, random_state: RandomState = None,
+        device: str | torch.device = "auto", precision: str | Auto | None = "auto", n_jobs: int | Auto | None = "auto",
+        execution: Execution | None = None, verbose: int = 0,
+    ) -> None:  # fmt: skip
         store_arguments(self, locals())
 
-    def _fit_members(self, task: Task) -> None:
+    def _fit_members(self, task: Task, **fixed: Any) -> None:
         """Train with the settings that are given, and for the others with those that the recipe chooses."""
         explicit = {name: value for name, value in self.get_params(False).items() if not is_auto(value) or name == "device"}
+        check_flag("warm_start", self.warm_start)
+        explicit |= {"resumable": True} | fixed if self.warm_start else fixed
         default: Any = task.default_head
         head = default if explicit.get("head") is None else explicit["head"]
         usable = callable(head) and not isinstance(head, type)
         require(usable, "head", '"auto", None or an object such as `StudentT()`', self.head)
         kinds = (default.kind,) if task.n_classes else NUMBERS
         require(getattr(head, "kind", kinds[0]) in kinds, "head", f"one of {' or '.join(kinds)} for these targets", head)
-        if "head" in explicit:
-            explicit["head"] = head
+        explicit |= {"head": head} if "head" in explicit else {}
         Recipe(**{name: value for name, value in explicit.items() if name in Recipe.__dataclass_fields__})  # checks them
-        if "batch_norm" in explicit:
-            check_flag("batch_norm", explicit["batch_norm"])
+        check_flag("batch_norm", explicit.get("batch_norm", False))
         if explicit.get("network") is not None:
             explicit["network"] = partial(user_network, explicit["network"])
-        task = replace(task, inputs=np.ascontiguousarray(task.inputs), targets=np.ascontiguousarray(task.targets))
+        levels = None if self.schema_ is None else self.schema_.levels
+        inputs, targets = np.ascontiguousarray(task.inputs), np.ascontiguousarray(task.targets)
+        task = replace(task, inputs=inputs, targets=targets, levels=levels)
         holds_nothing_out = self.preset is not None or explicit.get("early_stopping") is False
         if explicit.get("recalibration") is not None and "folds" not in explicit and holds_nothing_out:
             explicit["folds"] = ComplementaryFolds(groups=task.groups)
-        fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
-        self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
+        explicit["execution"] = chosen_execution(self.execution, self.n_jobs)
+        if self.warm_start and hasattr(self, "ensemble_"):
+            self._grow(task, explicit)
+        else:
+            fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
+            self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
-        self.feature_range_ = np.stack([seen.min(axis=0), seen.max(axis=0)])
+        self.feature_range_ = None if self.schema_ is not None else np.stack([seen.min(axis=0), seen.max(axis=0)])
+
+    def _grow(self, task: Task, explicit: dict[str, Any]) -> None:
+        """More members, or else more epochs, than there are; see `warm_start`."""
+        ensemble, data = self.ensemble_, (task.inputs, task.targets)
+        n, weights, most = ensemble.n_members, task.sample_weight, explicit.get("max_epochs", 0)
+        wanted = explicit.get("n_members", n)
+        require(wanted >= n, "n_members", f"at least the {n} that there are, with `warm_start`", wanted)
+        state = {} if ensemble.origin is None else ensemble.origin.state
+        if wanted > n:
+            ensemble = extend_ensemble(ensemble, *data, wanted - n, sample_weight=weights)
+        elif state and most > int(state["epoch"].max()):
+            ensemble = train_further(ensemble, *data, max_epochs=most, sample_weight=weights)
+        else:
+            cure = "raise `n_members`, or `max_epochs` where members are not stopped early"
+            warnings.warn(f"`warm_start` found nothing to add: {cure}", stacklevel=4)
+            return
+        self.ensemble_ = recalibrated(task, explicit, ensemble, preset=self.preset, effort=self.effort)
+        self.chosen_ |= {"n_members": wanted, "max_epochs": most or self.chosen_["max_epochs"]}
+
+    def _train_further(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """One more epoch, on these rows, with units and optimiser as they are."""
+        inputs, targets = self._validated(X), self._target(y, may_be_censored=True)
+        check_consistent_length(inputs, targets)
+        weights, _ = weights_and_groups(inputs, sample_weight, None)
+        self.ensemble_ = train_further(self.ensemble_, inputs, targets, sample_weight=weights)
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def _training_inputs(self, X: Any, y: Any = "no_validation", **checks: Any) -> tuple[np.ndarray, Any]:
+        """Inputs of training, and the checked targets: numbers without gaps as they are, all else through columns."""
+        self.schema_ = None
+        if is_mixed(X):
+            check_consistent_length(X, y if checks else None)
+            y = validate_data(self, y=y, **checks) if checks else y  # first, as it forgets the names of columns
+            validate_data(self, X, skip_check_array=True)
+        else:
+            checked = validate_data(self, X, y, dtype=FLOATS, ensure_all_finite="allow-nan", **checks)
+            X, y = checked if checks else (checked, y)
+            if not np.isnan(X).any():
+                return X, y
+        # Networks of our own learn a vector for each category; others see an input for each.
+        coded = self.preset is None and self.network in (None, "auto") and self.batch_norm in (False, "auto")
+        self.schema_, X = columns().learn_frame(X, self._column_names(), coded)
+        return X, y
 
     def _validated(self, X: Any) -> np.ndarray:
+        return self._encoded(X)[0]
+
+    def _encoded(self, X: Any) -> tuple[np.ndarray, dict[str, Any] | None, list[Any]]:
+        """Inputs; where there is a schema, also the values by column, and what training did not see of them."""
         check_is_fitted(self)
-        return validate_data(self, X, reset=False, dtype=FLOATS)
+        if self.schema_ is not None:
+            X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan", skip_check_array=is_frame(X))
+            return cast(Any, columns().encode_frame(self.schema_, X, self._column_names()))
+        X = validate_data(self, X, reset=False, dtype=FLOATS, ensure_all_finite="allow-nan")
+        if np.isnan(X).any():  # of which training had none: the middle of what it had
+            shift = self.ensemble_.standardization.input_shift
+            X = np.where(np.isnan(X), 0 if shift is None else shift.mean(0).cpu().numpy().astype(X.dtype), X)
+        return X, None, []
 
     def _batches(self, X: Any) -> Iterator[Any]:
         checked = self._validated(X)
@@ -144,7 +204,11 @@ class DeepEnsemble(BaseEstimator):
             coverage: the share of rows that intervals should hold.
             target: which one, where there are several.
         """
-        checked = self._validated(X)
+        checked, values, found = self._encoded(X)
+        names, low_high = self._column_names(), getattr(self, "feature_range_", None)
+        unseen = (
+            [Unseen(*facts) for facts in found] or None if low_high is None else unseen_values(names, checked, *low_high)
+        )
         targets = self._target(y, may_be_censored=True)
         about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:
@@ -153,8 +217,6 @@ class DeepEnsemble(BaseEstimator):
             require(0 <= target < n_targets, "target", f"from 0 to {n_targets - 1}", target)
             about["Target"] = f"number {target} of {n_targets}, counted from 0"
         check_consistent_length(checked, targets)
-        names = self._column_names()
-        low_high = getattr(self, "feature_range_", None)
         single = self.ensemble_.subset(1).batches(checked) if self.ensemble_.n_members > 1 else None
         point = getattr(self.ensemble_.head, "point", None)
         # The mean and variance of times that are too short are no match for predictions.
@@ -164,8 +226,8 @@ class DeepEnsemble(BaseEstimator):
             constant=self._constant(target) if has_constant else None,
             coverage=coverage,
             labels=labels,
-            columns=dict(zip(names, checked.T, strict=True)),
-            unseen=None if low_high is None else unseen_values(names, checked, *low_high),
+            columns=dict(zip(names, checked.T, strict=True)) if values is None else values,
+            unseen=unseen,
             about={**about, "Columns": len(names)},
         )
         return Report(evaluation, f"{type(self).__name__} on {len(targets)} rows")
@@ -180,8 +242,9 @@ class DeepEnsemble(BaseEstimator):
         """
         checked, targets = self._validated(X), None if y is None else self._target(y)
         require(targets is None or targets.ndim == 1, "y", "one target per row", "several")
-        columns = [[place] for place in range(checked.shape[1])]
-        return explain(self.ensemble_, checked, columns, self._column_names(), targets, row)
+        usual = self._column_names(), [[place] for place in range(checked.shape[1])]
+        names, places = usual if self.schema_ is None else (self.schema_.labels, self.schema_.places)
+        return explain(self.ensemble_, checked, places, names, targets, row)
 
     def _column_names(self) -> list[str]:
         return list(getattr(self, "feature_names_in_", [f"x{i}" for i in range(self.n_features_in_)]))
@@ -189,40 +252,42 @@ class DeepEnsemble(BaseEstimator):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a model folder (`config.json` and a file of tensors; no pickle) that `deep_ensembles.load` reads.
 
-        The checkpoint is not kept: whoever loads the model must not write where its author did.
+        Checkpoint and execution are not kept: whoever loads the model must not work where its author did.
         """
         check_is_fitted(self)
-        parameters = {name: describe(value) for name, value in self.get_params(deep=False).items() if name != "checkpoint"}
+        parameters = {name: describe(value) for name, value in self.get_params(False).items() if name not in _NOT_SAVED}
         config = {"kind": type(self).__name__, "parameters": parameters, "fitted": self._fitted_config()}
         write_model(path, {**config, "ensemble": self.ensemble_.config()}, self.ensemble_.tensors())
 
     @classmethod
     def from_file(cls, config: dict[str, Any], ensemble: Ensemble) -> Self:
         """The estimator that `save` described, around its ensemble."""
-        model = cls(**{name: restore(value) for name, value in config["parameters"].items() if name != "checkpoint"})
+        model = cls(**{name: restore(value) for name, value in config["parameters"].items() if name not in _NOT_SAVED})
         fitted = config["fitted"]
         model.ensemble_, model.n_features_in_ = ensemble, fitted["n_features_in_"]
-        n_features = ensemble.feature_shape[0]
-        known = type(model.n_features_in_) is int and (model.n_features_in_,) == ensemble.feature_shape
-        require(known, "n_features_in_", f"{n_features}", model.n_features_in_)
+        n_features, n_inputs = model.n_features_in_, ensemble.feature_shape[0]
+        if "schema_" in fitted:
+            model.schema_ = columns().stored_schema(fitted["schema_"], n_inputs)
+        known = type(n_features) is int and (model.schema_ is not None or (n_features,) == ensemble.feature_shape)
+        require(known, "n_features_in_", f"{n_inputs}", n_features)
         if "feature_names_in_" in fitted:
             names = fitted["feature_names_in_"]
             all_text = isinstance(names, list) and all(isinstance(name, str) for name in names)
             require(all_text and len(names) == n_features, "feature_names_in_", f"{n_features} names", names)
             model.feature_names_in_ = np.array(names, dtype=object)
+        lacking = [] if model.schema_ is None else set(model.schema_.names) - set(model._column_names())
+        require(not lacking, "schema_", "of the columns of X", lacking)
         if "feature_range_" in fitted:
             model.feature_range_ = np.array(fitted["feature_range_"], dtype=np.float64)
-            shape = model.feature_range_.shape
-            require(shape == (2, n_features), "feature_range_", f"of shape {(2, n_features)}", shape)
-        if "chosen_" in fitted:
-            require(isinstance(fitted["chosen_"], dict), "chosen_", "settings by name", fitted["chosen_"])
-            model.chosen_ = fitted["chosen_"]
+            require(model.feature_range_.shape == (2, n_inputs), "feature_range_", f"2 × {n_inputs} numbers", "others")
+        model.chosen_ = dict(fitted.get("chosen_", {}))
         model._restore_fitted(fitted)
         return model
 
     def _fitted_config(self) -> dict[str, Any]:
         """What fitting has found besides the ensemble, as plain data."""
         found = {name: getattr(self, name) for name in _FITTED if getattr(self, name, None) is not None}
+        found |= {} if self.schema_ is None else {"schema_": self.schema_.data()}
         return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
     def _check_head(self, n_targets: Any, kinds: Sequence[str]) -> None:

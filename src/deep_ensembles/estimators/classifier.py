@@ -10,13 +10,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import Tags, check_array
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from typing_extensions import Self
 
 from deep_ensembles._checks import require
 from deep_ensembles._files import ModelFileError
 from deep_ensembles._tensors import is_structured
-from deep_ensembles.estimators._deep_ensemble import FLOATS, DeepEnsemble, concatenated, weights_and_groups
+from deep_ensembles.estimators._deep_ensemble import FIRST_EPOCH, DeepEnsemble, concatenated, weights_and_groups
 from deep_ensembles.heads import Bernoulli, Categorical, Ordinal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recipes import Auto, Task
@@ -72,29 +72,53 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             sample_weight: one number ≥ 0 per row.
             groups: the group of each row; rows of a group are held out together.
         """
+        return self._fit(X, y, sample_weight, groups)
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train for one more epoch, on these rows, with units, networks and optimiser as the calls before left them.
+
+        The first call chooses settings and units by its rows: give it many. Nothing is held out, compared or recalibrated.
+
+        Arguments:
+            classes: all labels that there will be; needed in the first call.
+            sample_weight: one number ≥ 0 per row.
+        """
+        if not hasattr(self, "ensemble_"):
+            require(classes is not None, "classes", "all labels that there will be, in the first call", classes)
+            return self._fit(X, y, sample_weight, None, np.unique(classes), **FIRST_EPOCH)
+        same = classes is None or np.array_equal(np.unique(classes), self.classes_)
+        require(same, "classes", f"those of the first call, {self.classes_[:5].tolist()}", classes)
+        return self._train_further(X, y, self._weighted(y, sample_weight))
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: np.ndarray | None = None, **fixed: Any) -> Self:
         if is_structured(y):
             raise ValueError("`y` must be labels, got a structured array; for censored times use `DeepEnsembleRegressor`")
-        X, y = validate_data(self, X, y, dtype=FLOATS, multi_output=True)
+        X, y = self._training_inputs(X, y, multi_output=True)
         sample_weight, groups = weights_and_groups(X, sample_weight, groups)
         if type_of_target(y) == "multilabel-indicator":
             codes = np.asarray(y.todense() if hasattr(y, "todense") else y)
             self.classes_ = np.arange(codes.shape[1])
         else:
-            codes = self._fit_classes(y)
+            codes = self._fit_classes(y, classes)
         shares = codes if codes.ndim == 2 else np.arange(len(self.classes_)) == codes[:, None]
         self.class_prior_ = np.average(shares, axis=0, weights=sample_weight)
-        if self.class_weight is not None:
-            weight = compute_sample_weight(self.class_weight, y)
-            sample_weight = weight if sample_weight is None else weight * sample_weight
+        sample_weight = self._weighted(y, sample_weight)
         default = Bernoulli() if codes.ndim == 2 else Categorical()
         codes, n = codes.astype(np.int64 if codes.ndim == 1 else np.float64), len(self.classes_)
-        self._fit_members(Task(X, codes, n, n, default, sample_weight, groups))
+        self._fit_members(Task(X, codes, n, n, default, sample_weight, groups), **fixed)
         return self
 
-    def _fit_classes(self, y: Any) -> np.ndarray:
+    def _weighted(self, y: Any, sample_weight: Any) -> Any:
+        if self.class_weight is None:
+            return sample_weight
+        weight = compute_sample_weight(self.class_weight, y)
+        return weight if sample_weight is None else weight * sample_weight
+
+    def _fit_classes(self, y: Any, classes: np.ndarray | None) -> np.ndarray:
         labels = column_or_1d(y, warn=True)
         check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
+        self.classes_ = np.unique(labels) if classes is None else classes
+        codes = self._codes(labels)
         if isinstance(self.head, Ordinal) and self.classes_.dtype.kind not in "biuf":
             order = " < ".join(map(str, self.classes_[:4]))
             warnings.warn(f"`Ordinal` takes the order of sorted labels, {order}; give numbers for another", stacklevel=3)
@@ -134,7 +158,9 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
             fits = codes.shape[1] == len(self.classes_) and np.isin(codes, (0, 1)).all()
             require(bool(fits), "y", f"{len(self.classes_)} columns of 0 and 1, one per label", codes.shape)
             return codes
-        labels = column_or_1d(y, warn=True)
+        return self._codes(column_or_1d(y, warn=True))
+
+    def _codes(self, labels: np.ndarray) -> np.ndarray:
         unknown = np.setdiff1d(labels, self.classes_)
         require(len(unknown) == 0, "y", "labels that the model knows", unknown[:3].tolist())
         return np.searchsorted(self.classes_, labels)

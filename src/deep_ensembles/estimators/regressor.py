@@ -7,12 +7,11 @@ import numpy as np
 import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, check_array, check_consistent_length
-from sklearn.utils.validation import validate_data
 from typing_extensions import Self
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import is_structured, times_and_events
-from deep_ensembles.estimators._deep_ensemble import FLOATS, NUMBERS, DeepEnsemble, concatenated, weights_and_groups
+from deep_ensembles.estimators._deep_ensemble import FIRST_EPOCH, NUMBERS, DeepEnsemble, concatenated, weights_and_groups
 from deep_ensembles.heads import Normal
 from deep_ensembles.metrics import concordance_index
 from deep_ensembles.recalibration import Prediction
@@ -46,7 +45,12 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
         recalibration: `choose`, `variance_scaling`, `isotonic` or `conformal` to correct predictions by rows that members
             hold out (complementary folds, so that no row is lost); `None` for none.
         max_epochs … verbose: see `Recipe`.
+        warm_start: let a second `fit` on the same rows add members up to a larger `n_members` and keep those that there are,
+            or train them for more epochs up to a larger `max_epochs` unless they were stopped early.
         random_state: an integer for a result that can be repeated.
+        n_jobs: processes to train in where that pays; "auto" for one per core, None for one or what
+            `joblib.parallel_config` says. Members are the same bits whatever it is.
+        execution: `InProcess()`, `Processes(n)` or `Ray(address)`; it wins over `n_jobs` (see docs/scale.md).
 
     Attributes:
         ensemble_: the fitted `Ensemble`.
@@ -79,18 +83,30 @@ class DeepEnsembleRegressor(RegressorMixin, DeepEnsemble):
             sample_weight: one number ≥ 0 per row.
             groups: the group of each row; rows of a group are held out together.
         """
+        return self._fit(X, y, sample_weight, groups)
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train for one more epoch, on these rows, with units, networks and optimiser as the calls before left them.
+
+        The first call chooses settings and units by its rows: give it many. Nothing is held out, compared or recalibrated.
+        """
+        if not hasattr(self, "ensemble_"):
+            return self._fit(X, y, sample_weight, None, **FIRST_EPOCH)
+        return self._train_further(X, y, sample_weight)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, **fixed: Any) -> Self:
         if is_structured(y):
             require(self.recalibration in (None, "auto"), "recalibration", "None for censored times", self.recalibration,
                     "call `recalibrate` with rows whose times are all known")  # fmt: skip
-            X = validate_data(self, X, dtype=FLOATS)
             times_and_events("y", y)
             check_consistent_length(X, y)
+            X, _ = self._training_inputs(X)
         else:
-            X, y = validate_data(self, X, y, multi_output=True, y_numeric=True, dtype=FLOATS)
+            X, y = self._training_inputs(X, y, multi_output=True, y_numeric=True)
             y = np.ascontiguousarray(y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, dtype=np.float64)
         sample_weight, groups = weights_and_groups(X, sample_weight, groups)
         self.n_outputs_ = 1 if y.ndim == 1 else y.shape[1]
-        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, groups))
+        self._fit_members(Task(X, y, 0, self.n_outputs_, Normal(), sample_weight, groups), **fixed)
         self.constant_ = fitted_constant(self.ensemble_, y, sample_weight)
         return self
 

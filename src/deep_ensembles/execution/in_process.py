@@ -2,7 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
+
+Report = Callable[[Any, int, str], None]  # an item, how much of it is done, and a note
 
 
 @dataclass(frozen=True)
@@ -10,22 +13,36 @@ class InProcess:
     """Works in this process.
 
     Example:
-        >>> list(InProcess()(print, ["a", "b"]))
-        a
-        b
-        ['a', 'b']
+        >>> list(InProcess()(abs, [-1, 2]))
+        [(-1, 1), (2, 2)]
     """
 
-    def __call__(self, work: Callable[[Any], None], items: Sequence[Any]) -> Iterator[Any]:
+    @property
+    def workers(self) -> int:
+        """How many items are worked on at once."""
+        return 1
+
+    def __call__(
+        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None
+    ) -> Iterator[tuple[Any, Any]]:
         for item in items:
-            work(item)
-            yield item
+            yield item, work(item) if report is None else work(item, partial(report, item))
 
 
 class Execution(Protocol):
-    """Does `work(item)` for every item and yields items as they are finished; an error of the work is raised here.
+    """Does `work(item)` for every item and yields (item, result) as they are finished; an error of the work is raised here.
 
-    `work` and items may be sent to another process or machine: both must be picklable, and results must be written to files.
+    `work`, which may hold much data, items and results may be sent to another process or machine by cloudpickle. An item
+    whose worker is lost is done again: work that takes long goes on from a file.
+
+    Arguments:
+        report: called here with (item, done, note) whenever work does, which is then called as `work(item, report)` and
+            says `report(done, note)`.
     """
 
-    def __call__(self, work: Callable[[Any], None], items: Sequence[Any], /) -> Iterator[Any]: ...
+    @property
+    def workers(self) -> int: ...
+
+    def __call__(
+        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None, /
+    ) -> Iterator[tuple[Any, Any]]: ...

@@ -1,25 +1,37 @@
 """On the machines of a Ray cluster; the only file that knows Ray."""
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from deep_ensembles._checks import check_number
+from deep_ensembles.execution._packing import outcome, packed, packed_apart, result_of, seldom, unpacked
+from deep_ensembles.execution.in_process import Report
 
 try:
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
     raise ImportError("a cluster needs Ray: pip install 'deep-ensembles[ray]'") from error
+
+_POLL_SECONDS = 0.5
+_MOST_LOSSES = 10  # of machines or processes over one item; errors of the work are raised at once
 
 
 @dataclass(frozen=True)
 class Ray:
     """Works as tasks of a cluster, on as many machines as it has; a task whose machine is lost is done again elsewhere.
 
-    Files are left where the work leaves them: on several machines that must be a folder that all of them share.
+    Data in memory are put once into Ray's object store; a dataset that reads files, such as `ImageFolder`, is opened by each
+    worker, so its path must be one that all machines share. So must the path of a `Checkpoint`, from which a task that was
+    lost goes on; or it is a URL.
 
     Arguments:
-        address: of the cluster; "auto" for the one this machine belongs to, "local" to start one here.
+        address: of the cluster, as in "10.0.0.1:6379"; "auto" for that of this machine, "local" to start one here.
         cpus, gpus: what a task takes.
     """
 
@@ -31,22 +43,66 @@ class Ray:
         check_number("cpus", self.cpus, low=0, above=True)
         check_number("gpus", self.gpus, low=0)
 
-    def __call__(self, work: Callable[[Any], None], items: Sequence[Any]) -> Iterator[Any]:
-        try:
-            ray.init(self.address, ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
-        except ConnectionError as error:
-            raise ValueError(f"`address` must be that of a running Ray cluster, got {self.address!r} ({error})") from error
-        task: Any = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus)(lambda work, item: work(item))
-        pending = {task.remote(work, item): item for item in items}
+    @property
+    def workers(self) -> int:
+        """How many items are worked on at once."""
+        self._connect()
+        there = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        gpus = there.get("GPU", 0) / self.gpus if self.gpus else np.inf
+        return max(1, int(min(there.get("CPU", 0) / self.cpus, gpus)))
+
+    def __call__(
+        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        if not items:
+            return
+        self._connect()
+        shared = ray.put(packed_apart(work))
+        here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        inbox: Any = None if report is None else ray.remote(num_cpus=0, scheduling_strategy=here)(_Inbox).remote()
+        task: Any = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=_MOST_LOSSES)(_do)
+        pending = {task.remote(shared, number, packed(item), inbox): number for number, item in enumerate(items)}
         try:
             while pending:
-                (finished,), _ = ray.wait(list(pending), num_returns=1)
-                item = pending.pop(finished)
-                try:
-                    ray.get(finished)
-                except ray.exceptions.RayTaskError as error:
-                    raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
-                yield item
+                finished, _ = ray.wait(list(pending), timeout=None if inbox is None else _POLL_SECONDS)
+                if report is not None:
+                    for number, done, note in ray.get(inbox.take.remote()):
+                        report(items[number], done, note)
+                for reference in finished:
+                    yield items[pending.pop(reference)], result_of(*ray.get(reference))
+        except ray.exceptions.RayError as error:
+            raise RuntimeError(f"a machine or process was lost too often ({str(error).splitlines()[0]})") from error
         finally:
-            for unfinished in pending:
-                ray.cancel(unfinished, force=True)
+            for reference in pending:
+                ray.cancel(reference, force=True)
+            if inbox is not None:
+                ray.kill(inbox)
+
+    def _connect(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        try:
+            if host[:1].isdigit() and not ray.is_initialized():
+                socket.create_connection((host, int(port)), 10).close()  # Ray would try for minutes
+            ray.init(self.address, ignore_reinit_error=True, log_to_driver=False, configure_logging=False)
+        except OSError as error:
+            raise ValueError(f"`address` must be that of a running Ray cluster, got {self.address!r} ({error})") from error
+
+
+def _do(shared: tuple[bytes, list[np.ndarray]], number: int, item: bytes, inbox: Any) -> tuple[str, Any]:
+    """Work on an item, on the machine of a worker; its outcome."""
+    report = None if inbox is None else seldom(partial(inbox.tell.remote, number))
+    return outcome(lambda *arguments: unpacked(*shared)(*arguments), item, report)
+
+
+class _Inbox:
+    """Gathers reports of items."""
+
+    def __init__(self) -> None:
+        self._told: list[tuple[int, int, str]] = []
+
+    def tell(self, number: int, done: int, note: str) -> None:
+        self._told.append((number, done, note))
+
+    def take(self) -> list[tuple[int, int, str]]:
+        told, self._told = self._told, []
+        return told

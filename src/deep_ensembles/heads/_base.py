@@ -36,25 +36,11 @@ class Head(Protocol):
     - `rule`: the name of the scoring rule that it is trained with unless another is given: "log_score", "pinball", …
     """
 
-    @property
-    def kind(self) -> Kind:
-        """What targets are."""
-
-    @property
-    def scaling(self) -> Scaling:
-        """How targets are brought to a common scale."""
-
-    @property
-    def support(self) -> constraints.Constraint:
-        """The values that a target may take."""
-
-    @property
-    def point(self) -> PointPrediction:
-        """What a point prediction is."""
-
-    @property
-    def rule(self) -> str:
-        """The name of the usual scoring rule."""
+    kind: Kind
+    scaling: Scaling
+    support: constraints.Constraint
+    point: PointPrediction
+    rule: str
 
     def raw_size(self, n_targets: int) -> int:
         """How many raw outputs a network needs for `n_targets` numbers, labels or classes."""

@@ -2,9 +2,8 @@
 
 from deep_ensembles.members._assemble import Factory, assemble, new_modules, rebuild
 from deep_ensembles.members._base import FlatStack, Members, concatenated_members, copy_module, copy_runs
-from deep_ensembles.members.looped import Looped
+from deep_ensembles.members.any_network import Looped, Stacked
 from deep_ensembles.members.plain import Plain
-from deep_ensembles.members.stacked import Stacked
 
 __all__ = [
     "Factory", "FlatStack", "Looped", "Members", "Plain", "Stacked", "assemble", "concatenated_members", "copy_module",

@@ -11,9 +11,8 @@ from torch.overrides import TorchFunctionMode
 
 from deep_ensembles._random import Purpose, seeded, torch_seed
 from deep_ensembles.members._base import Members, copy_module, parts_in_eval, train_mode, trainable, untrained
-from deep_ensembles.members.looped import Looped, channels_last
+from deep_ensembles.members.any_network import Looped, Stacked, channels_last
 from deep_ensembles.members.plain import Plain, is_plain
-from deep_ensembles.members.stacked import Stacked
 
 Factory = Callable[[], nn.Module]
 Tensors = Mapping[str, Tensor]

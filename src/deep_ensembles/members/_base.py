@@ -7,12 +7,17 @@ import dataclasses
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from typing_extensions import Self
+
+from deep_ensembles.networks.periodic_mlp import Levels
+
+_VECTOR = 64  # numbers in the longest loop of vector instructions
 
 
 @dataclasses.dataclass
@@ -23,11 +28,13 @@ class Traits:
         needs_seeds: whether a training pass may draw random numbers.
         deterministic: whether none was drawn when it was tried, so that passes go without the machinery for it until one is.
         channels_last: whether images are best given to a training pass with the channels of a pixel side by side.
+        bf16: whether training passes multiply in bfloat16, as far as torch's autocast does.
     """
 
     needs_seeds: bool = True
     deterministic: bool = False
     channels_last: bool = False
+    bf16: bool = False
 
 
 class Members(ABC):
@@ -153,10 +160,10 @@ class Members(ABC):
         return train_mode(self.modules[number], self._parts_in_eval[number])
 
     def _sample_mode(self, number: int = 0) -> nn.Module:
-        """A network as in training, except for layers that keep running statistics."""
+        """A network as in training, except for layers that keep running statistics, and categories, which stay known."""
         module = self._train_mode(number)
         for part in module.modules():
-            if isinstance(part, nn.modules.batchnorm._NormBase):
+            if isinstance(part, (nn.modules.batchnorm._NormBase, Levels)):
                 part.training = False
         return module
 
@@ -188,9 +195,11 @@ class AutogradMembers(Members):
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = inputs.detach().requires_grad_(input_gradient)
-        with torch.enable_grad():
+        half = torch.autocast(inputs.device.type, torch.bfloat16) if self.traits.bf16 else nullcontext()
+        with torch.enable_grad(), half:
             raw = self._deterministic_pass() if self.traits.deterministic else None
-            self._raw = self._seeded_pass(seeds) if raw is None else raw
+            raw = self._seeded_pass(seeds) if raw is None else raw
+            self._raw = raw.float() if self.traits.bf16 else raw
         return self._raw.detach()
 
     def _deterministic_pass(self) -> Tensor | None:
@@ -289,8 +298,11 @@ class FlatStack:
         dtypes = {tensor.dtype for tensor in tensors.values()}
         if len(dtypes) > 1 or not all(dtype.is_floating_point for dtype in dtypes):
             raise TypeError(f"parameters must share one floating-point dtype, got {sorted(map(str, dtypes))}")
-        self.flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()])
-        blocks = self.flat.split([tensor.numel() for tensor in tensors.values()])
+        parts = [tensor.detach().reshape(-1) for tensor in tensors.values()]
+        sizes = [len(part) for part in parts]
+        # Filled up with zeros: vector instructions that leave no rest round each number alike, wherever it stands.
+        self.flat = torch.cat([*parts, parts[0].new_zeros(-sum(sizes) % _VECTOR)])
+        blocks = self.flat[: sum(sizes)].split(sizes)
         self.views = {name: block.view(tensors[name].shape) for name, block in zip(tensors, blocks, strict=True)}
 
     def zeros_like(self) -> FlatStack:

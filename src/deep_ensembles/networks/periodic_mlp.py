@@ -1,8 +1,9 @@
-"""Multi-layer perceptrons for tables of numbers: periodic embeddings, a smooth clip, skip connections."""
+"""Multi-layer perceptrons for tables of numbers: embeddings of them, a smooth clip, skip connections."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +11,6 @@ from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.networks.mlp import checked_sizes, make_activation
 
 _CLIP = 3.0
-_WAVE_OUTPUTS = 3  # numbers that stand for the waves of a column
 
 
 def periodic_mlp(
@@ -21,10 +21,14 @@ def periodic_mlp(
     n_frequencies: int = 16,
     frequency_scale: float = 0.3,
     columns: Sequence[int] | None = None,
+    n_bins: int = 0,
+    sets_bins: bool = True,
+    embedding_size: int = 3,
+    levels: Mapping[int, int] | None = None,
     dropout: float = 0.0,
     dtype: torch.dtype | None = None,
 ) -> nn.Sequential:
-    """A multi-layer perceptron that sees waves of each number beside the number itself.
+    """A multi-layer perceptron that sees waves of each number, or its place between quantiles, beside the number itself.
 
     Inputs, which should be standardised, are first brought smoothly between -3 and 3.
 
@@ -39,7 +43,11 @@ def periodic_mlp(
         in_features, out_features, hidden_sizes, activation, dropout, dtype: as for `mlp`.
         n_frequencies: waves per number; 0 for none.
         frequency_scale: the spread of their frequencies at first.
-        columns: the numbers that have waves; all by default.
+        columns: the numbers that have waves and bins; all by default.
+        n_bins: between quantiles of the rows that the network is trained on; 0 for none.
+        sets_bins: False for room for bins that stay empty, so that the network can join an ensemble of some that have them.
+        embedding_size: numbers that stand for the waves and bins of a column.
+        levels: columns that hold numbers of categories, 0 for unknown ones, and how many there are of each; see `Levels`.
 
     Shape:
         `[batch, in_features]` → `[batch, out_features]`
@@ -48,7 +56,7 @@ def periodic_mlp(
         >>> periodic_mlp(8, 2, hidden_sizes=(32, 32))
         Sequential(
           (0): SmoothClip(limit=3)
-          (1): Periodic(in_features=8, embedded=8, n_frequencies=16, n_outputs=3)
+          (1): NumberEmbedding(in_features=8, embedded=8, n_frequencies=16, n_bins=0, n_outputs=3)
           (2): Linear(in_features=32, out_features=32, bias=True)
           (3): SiLU()
           (4): Skip(
@@ -61,15 +69,19 @@ def periodic_mlp(
     check_integer("in_features", in_features, low=1)
     check_integer("out_features", out_features, low=1)
     check_integer("n_frequencies", n_frequencies, low=0)
+    check_integer("n_bins", n_bins, low=0)
+    check_integer("embedding_size", embedding_size, low=1)
     check_number("dropout", dropout, low=0, high=1)
     check_number("frequency_scale", frequency_scale, low=0, above=True)
     known = columns is None or all(0 <= column < in_features for column in columns)
     require(known, "columns", f"columns from 0 to {in_features - 1}", columns)
-    layers: list[nn.Module] = [SmoothClip(_CLIP)]
-    size = in_features
-    if n_frequencies and (columns is None or len(columns)):
-        layers.append(Periodic(in_features, n_frequencies, frequency_scale, _WAVE_OUTPUTS, columns))
-        size += _WAVE_OUTPUTS * (in_features if columns is None else len(columns))
+    layers: list[nn.Module] = [*([Levels(in_features, levels)] if levels else []), SmoothClip(_CLIP)]
+    size, embedded = in_features, range(in_features) if columns is None else columns
+    size += Levels.N_OUTPUTS * len(levels or ())
+    if (n_frequencies or n_bins) and len(embedded):
+        sizes = (n_frequencies, frequency_scale, n_bins, embedding_size)
+        layers.append(NumberEmbedding(size, *sizes, embedded, sets_bins))
+        size += embedding_size * len(embedded)
     for hidden in checked_sizes(hidden_sizes):
         block = [nn.Linear(size, hidden), make_activation(activation)]
         block += [nn.Dropout(dropout)] if dropout > 0 else []
@@ -91,22 +103,30 @@ class SmoothClip(nn.Module):
         limit: c.
     """
 
+    LARGEST = 1e15  # larger numbers are the limit too, and their squares may be infinite
+
     def __init__(self, limit: float) -> None:
         super().__init__()
         self.limit = limit
 
     def forward(self, x: Tensor) -> Tensor:
+        x = x.clamp(-self.LARGEST, self.LARGEST)
         return x / (1 + (x / self.limit).square()).sqrt()
 
     def extra_repr(self) -> str:
         return f"limit={self.limit:g}"
 
 
-class Periodic(nn.Module):
-    r"""Numbers, and beside each a learned linear map of waves of it: $[x_i,\ V_i^T \cos(2 \pi w_i x_i + b_i)]$.
+class NumberEmbedding(nn.Module):
+    r"""Numbers, and beside each a learned linear map of waves and bins of it: $[x_i,\ V_i^T f(x_i)]$.
 
-    Frequencies are $w \sim N(0, \sigma^2)$ at first, phases $b$ uniform. So that training changes both slowly, they are kept
-    in units of a tenth: optimisers of the kind of Adam take steps of the same length whatever the unit.
+    Waves are $\cos(2 \pi w_i x_i + b_i)$, at first with frequencies $w \sim N(0, \sigma^2)$ and uniform phases $b$. So that
+    training changes both slowly, they are kept in units of a tenth: optimisers of the kind of Adam take steps of the same
+    length whatever the unit.
+
+    Bins lie between quantiles, and say how far a number has come through each: $(x - q_k) / (q_{k+1} - q_k)$, at least 0 and
+    at most 1. They are no weights: before it begins, training sets them by `bins` of the rows that the network is trained
+    on. As long as they are not set they are 0, so that networks with and without them can be members of one ensemble.
 
     References:
         Gorishniy, Rubachev, Babenko (2022); Holzmüller, Grinsztajn, Steinwart (2024).
@@ -115,40 +135,110 @@ class Periodic(nn.Module):
         in_features: how many numbers there are.
         n_frequencies: how many waves there are of each.
         scale: σ.
+        n_bins: how many bins there are of each, at most: fewer where quantiles are equal.
         n_outputs: how many outputs there are of each number, besides itself.
         columns: which numbers are embedded; all by default. The others stay as they are.
+        sets_bins: whether training sets the bins.
 
     Shape:
         `[batch, in_features]` → `[batch, in_features + n_outputs · embedded columns]`
     """
 
     RATE = 0.1  # the unit of frequencies and phases
+    start: Tensor
+    slope: Tensor
 
     def __init__(
         self,
         in_features: int,
         n_frequencies: int,
         scale: float,
+        n_bins: int,
         n_outputs: int,
         columns: Sequence[int] | None = None,
+        sets_bins: bool = True,
     ) -> None:
         super().__init__()
         embedded = list(range(in_features)) if columns is None else list(columns)
         self.columns = None if len(embedded) == in_features else embedded
-        n, shape = len(embedded), (len(embedded), n_frequencies)
-        self.sizes = (in_features, n, n_frequencies, n_outputs)
-        self.frequency = nn.Parameter(torch.randn(shape) * (2 * math.pi * scale / self.RATE))
-        self.phase = nn.Parameter((torch.rand(shape) * 2 - 1) * (math.pi / self.RATE))
-        bound = n_frequencies**-0.5
-        self.weight = nn.Parameter((torch.rand(n, n_frequencies, n_outputs) * 2 - 1) * bound)
+        self.sizes = (in_features, len(embedded), n_frequencies, n_bins, n_outputs)
+        self.sets_bins = sets_bins and n_bins > 0
+        n, waves, bins = len(embedded), (len(embedded), n_frequencies), (len(embedded), n_bins)
+        if n_frequencies:
+            self.frequency = nn.Parameter(torch.randn(waves) * (2 * math.pi * scale / self.RATE))
+            self.phase = nn.Parameter((torch.rand(waves) * 2 - 1) * (math.pi / self.RATE))
+        of_waves = (torch.rand(n, n_frequencies, n_outputs) * 2 - 1) * max(1, n_frequencies) ** -0.5
+        # Networks learn better if bins say nothing at first.
+        self.weight = nn.Parameter(torch.cat([of_waves, torch.zeros(n, n_bins, n_outputs)], 1))
+        if n_bins:
+            self.register_buffer("start", torch.zeros(bins))
+            self.register_buffer("slope", torch.zeros(bins))
+
+    def bins(self, x: Tensor) -> dict[str, Tensor]:
+        """Where the bins of rows start, and the reciprocals of their lengths, `[embedded, n_bins]` each; 0 for none."""
+        chosen = x if self.columns is None else x[:, self.columns]
+        _, n, _, n_bins, _ = self.sizes
+        start, slope = torch.zeros(2, n, n_bins, dtype=torch.float64)
+        quantiles = np.quantile(chosen.double().cpu().numpy(), np.linspace(0, 1, n_bins + 1), axis=0)
+        for i, edges in enumerate(map(np.unique, quantiles.T.astype(np.float32))):
+            start[i, : len(edges) - 1] = torch.from_numpy(edges[:-1])
+            slope[i, : len(edges) - 1] = 1 / torch.from_numpy(np.diff(edges))
+        return {"start": start, "slope": slope}
 
     def forward(self, x: Tensor) -> Tensor:
-        chosen = x if self.columns is None else x[..., self.columns]
-        waves = (chosen.unsqueeze(-1) * (self.frequency * self.RATE) + self.phase * self.RATE).cos()
-        return torch.cat([x, torch.einsum("...ik,iko->...io", waves, self.weight).flatten(-2)], -1)
+        _, _, n_frequencies, n_bins, _ = self.sizes
+        chosen, features = (x if self.columns is None else x[..., self.columns]).unsqueeze(-1), []
+        if n_frequencies:
+            features.append((chosen * (self.frequency * self.RATE) + self.phase * self.RATE).cos())
+        if n_bins:
+            features.append(((chosen - self.start) * self.slope).clamp(0, 1))
+        return torch.cat([x, torch.einsum("...ik,iko->...io", torch.cat(features, -1), self.weight).flatten(-2)], -1)
 
     def extra_repr(self) -> str:
-        return "in_features={}, embedded={}, n_frequencies={}, n_outputs={}".format(*self.sizes)
+        names = ("in_features", "embedded", "n_frequencies", "n_bins", "n_outputs")
+        return ", ".join(f"{name}={size}" for name, size in zip(names, self.sizes, strict=True))
+
+
+class Levels(nn.Module):
+    """Numbers of categories replaced by learned vectors, one for each level of each column; other numbers stay as they are.
+
+    Level 0 stands for all that training does not know. So that its vector says what is known without the category, and how
+    much less that is, training takes a few rows at random for unknown. Numbers come standardised: training sets `shift` and
+    `scale`, by which they become whole again.
+
+    References:
+        Guo, Berkhahn (2016).
+
+    Arguments:
+        in_features: how many numbers there are.
+        levels: columns of categories, and how many levels each has, 0 among them.
+
+    Shape:
+        `[batch, in_features]` → `[batch, in_features + 8 · columns of categories]`
+    """
+
+    N_OUTPUTS, UNKNOWN = 8, 0.1  # numbers that stand for a level, and the share of rows taken for unknown in training
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, in_features: int, levels: Mapping[int, int]) -> None:
+        super().__init__()
+        known = all(0 <= column < in_features and n > 0 for column, n in levels.items())
+        require(known, "levels", f"columns from 0 to {in_features - 1} with numbers of levels", levels)
+        self.in_features, self.columns, self.most = in_features, list(levels), max(levels.values())
+        self.register_buffer("shift", torch.zeros(len(levels)))
+        self.register_buffer("scale", torch.ones(len(levels)))
+        self.weight = nn.Parameter(torch.randn(len(levels), self.most, self.N_OUTPUTS) * 0.3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        known = nn.functional.dropout(torch.ones_like(x[..., self.columns]), self.UNKNOWN, self.training) > 0
+        numbers = (x[..., self.columns] * self.scale + self.shift).round().clamp(0, self.most - 1).long() * known
+        vectors = self.weight.gather(1, numbers.mT.unsqueeze(-1).expand(-1, -1, self.N_OUTPUTS))
+        without = x.index_fill(-1, torch.tensor(self.columns, device=x.device), 0)
+        return torch.cat([without, vectors.transpose(0, 1).flatten(1)], -1)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, columns={self.columns}, levels={self.most}"
 
 
 class Skip(nn.Sequential):

@@ -16,9 +16,14 @@ from deep_ensembles._files import json_ready, write_atomically
 from deep_ensembles._terminal import progress
 from deep_ensembles.execution import Execution, Processes
 from deep_ensembles.paper.datasets import DatasetError, card, data_home
-from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES, Claim, Experiment, Scale, Selection, Summary, left_out
+
+# isort: off
+from deep_ensembles.paper.experiments import (
+    EXPERIMENTS, SCALES, Cell, Claim, Experiment, Record, Scale, Selection, Summary, left_out, read_record, write_record,
+)  # fmt: skip
+
+# isort: on
 from deep_ensembles.paper.figures import save_figure
-from deep_ensembles.paper.records import Cell, Record, read_record, write_record
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def _run_cells(root: Path, cells: Sequence[Cell], force: bool, execution: Execut
     todo = [cell for cell in cells if force or read_record(root, cell) is None]
     todo.sort(key=lambda cell: -cell.cost)
     with progress(root.name, len(cells), "cells", start=len(cells) - len(todo)) as update:
-        for cell in execution(partial(_run_cell, root.name, root), todo):
+        for cell, _ in execution(partial(_run_cell, root.name, root), todo):
             update(advance=1, note=cell.name)
     return [record for cell in cells if (record := read_record(root, cell)) is not None]
 

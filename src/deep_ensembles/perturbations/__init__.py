@@ -1,10 +1,7 @@
-"""Perturbations: where to look for a worse input nearby. One file per kind."""
+"""Perturbations: where to look for a worse input nearby."""
 
 from deep_ensembles.perturbations._base import Divergence, Loss, Perturbation, Predict, input_gradient
-from deep_ensembles.perturbations.fast_gradient_sign import FastGradientSign
-from deep_ensembles.perturbations.projected_gradient import ProjectedGradient
-from deep_ensembles.perturbations.random_sign import RandomSign
-from deep_ensembles.perturbations.virtual_adversarial import VirtualAdversarial
+from deep_ensembles.perturbations.adversaries import FastGradientSign, ProjectedGradient, RandomSign, VirtualAdversarial
 
 __all__ = [
     "Divergence", "FastGradientSign", "Loss", "Perturbation", "Predict", "ProjectedGradient", "RandomSign",

@@ -1,12 +1,13 @@
-"""Recalibrations: correct a model's distributions by rows that it was not trained on. One file per recalibration."""
+"""Recalibrations: correct a model's distributions by rows that it was not trained on."""
 
-from deep_ensembles.recalibration._base import FitRecalibration, Prediction, Recalibration
+from deep_ensembles.recalibration._base import FitRecalibration, Prediction, Recalibrated, Recalibration
 from deep_ensembles.recalibration._choose import choose
-from deep_ensembles.recalibration._recalibrated import Recalibrated
-from deep_ensembles.recalibration.conformal import Conformal, conformal
-from deep_ensembles.recalibration.isotonic import Isotonic, isotonic
-from deep_ensembles.recalibration.temperature import Temperature, temperature
-from deep_ensembles.recalibration.variance_scaling import VarianceScaling, variance_scaling
+
+# isort: off
+from deep_ensembles.recalibration.fits import (
+    Conformal, Isotonic, Temperature, VarianceScaling, conformal, isotonic, temperature, variance_scaling,
+)  # fmt: skip
+# isort: on
 
 __all__ = [
     "Conformal", "FitRecalibration", "Isotonic", "Prediction", "Recalibrated", "Recalibration", "Temperature",

@@ -13,10 +13,7 @@ from deep_ensembles._random import RandomState, seed_sequence
 from deep_ensembles._splits import random_parts
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import Recalibration, as_mixture, held_out
-from deep_ensembles.recalibration.conformal import conformal
-from deep_ensembles.recalibration.isotonic import isotonic
-from deep_ensembles.recalibration.temperature import temperature
-from deep_ensembles.recalibration.variance_scaling import is_stretchable, variance_scaling
+from deep_ensembles.recalibration.fits import conformal, is_stretchable, isotonic, temperature, variance_scaling
 from deep_ensembles.scoring import log_score
 
 _FITS: dict[str, Any] = {"none": None} | {fit.__name__: fit for fit in (variance_scaling, temperature, isotonic, conformal)}

@@ -1,13 +1,12 @@
 """Charts as plain data, and the charts of an evaluation; `report.svg` and `paper.figures` draw them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from deep_ensembles.report.classes import N_BINS
-from deep_ensembles.report.evaluation import Evaluation
+from deep_ensembles.report.evaluation import Curve, Evaluation
 from deep_ensembles.report.words import count, level
 
 # What a mark stands for; whoever draws it chooses the colour.
@@ -89,7 +88,6 @@ class Panel(NamedTuple):
         x_ticks, y_ticks: names for the places 0, 1, … on an axis.
         square: whether it is as high as wide.
         legend: whether labels are listed inside.
-        reading: how to read it and what a good one looks like, for a page.
         logarithmic: whether both axes are, for positive numbers of very different sizes.
     """
 
@@ -103,7 +101,6 @@ class Panel(NamedTuple):
     y_ticks: Sequence[str] | None = None
     square: bool = False
     legend: bool = True
-    reading: str = ""
     logarithmic: bool = False
 
 
@@ -132,227 +129,222 @@ class Figure(NamedTuple):
     description: str = ""
 
 
-SOURCES: dict[str, tuple[str, Role]] = {
+_SOURCES: dict[str, tuple[str, Role]] = {
     "ensemble": ("ensemble", "ours"),
     "single": ("one member", "other"),
     "constant": ("constant", "third"),
 }
 _TEXT_CLASSES = 12
-_COUNT_LEVELS = " A count y stands for a level drawn between F(y − 1) and F(y), as no interval of whole numbers is exact."
-# From this ratio on between large and small values logarithmic axes show more.
-_LARGE_RATIO = 30.0
+_LARGE_RATIO = 30.0  # between large and small values, from which logarithmic axes show more
+_CHANCE = ([0, 1], [0, 1], "chance")
 
 
 def evaluation_charts(evaluation: Evaluation) -> dict[str, Panel]:
     """The charts of an evaluation by name, in the order of a page; a chart's verdict has the same name."""
-    charts: dict[str, Callable[[Evaluation], Panel]]
-    if evaluation.task == "classes":
-        charts = {"reliability": _reliability, "confidence": _confidence, "accuracy": _accuracy}
-        charts |= {"matrix": _matrix} if "matrix" in evaluation.curves else {}
-    else:
-        charts = {"calibration": _calibration, "levels": _levels, "width": _width, "rows": _rows}
-    charts |= {"error": _error, "risk": _risk}
-    charts |= {"parts": parts} if evaluation.n_members > 1 and "aleatoric" in evaluation.curves["rows"] else {}
-    return {name: chart(evaluation) for name, chart in charts.items()}
+    found = {
+        "classes": {"target": _classes, "reliability": _reliability, "roc": _roc, "precision": _precision, "lift": _lift,
+                    "accuracy": _accuracy, "matrix": _matrix, "time": _time, "error": _error},
+        "numbers": {"target": _target, "rows": _rows, "calibration": _calibration, "levels": _levels, "time": _time,
+                    "error": _error},
+        "times": {"calibration": _event_calibration, "survival": _survival, "brier": _brier, "rows": _time_rows},
+    }[evaluation.task]  # fmt: skip
+    panels = {name: chart(evaluation) for name, chart in found.items() if name in evaluation.curves}
+    has_parts = evaluation.n_members > 1 and "aleatoric" in evaluation.curves["rows"]
+    return panels | ({"parts": _parts(evaluation)} if has_parts else {})
 
 
-def ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line:
+def _ideal(x: Sequence[float], y: Sequence[float], label: str = "ideal") -> Line:
     """The dashed line of what a good one would be, or of what to compare with."""
     return Line(x, y, label, "muted", dashed=True)
 
 
-def _calibration(evaluation: Evaluation) -> Panel:
-    curve = evaluation.curves["calibration"]
-    sources = [name for name in SOURCES if name in curve]
-    lines = [Line(curve["level"], curve[name], *SOURCES[name], markers=name == "ensemble") for name in sources]
-    reading = (
-        "For each central interval from 5 to 95 per cent: how many rows it should hold, and how many it did. A good curve "
-        "lies on the dashed line; below it intervals are too narrow, above it too wide."
+def _source_lines(curve: Curve, x: str, markers: bool = False) -> list[Line]:
+    """The ensemble's line, and those of one member and of a constant where these are known."""
+    names = [name for name in _SOURCES if name in curve]
+    return [Line(curve[x], curve[name], *_SOURCES[name], markers=markers and name == "ensemble") for name in names]
+
+
+def _target(evaluation: Evaluation) -> Panel:
+    curve = _arrays(evaluation.curves["target"])
+    middles, top = (curve["edge"][1:] + curve["edge"][:-1]) / 2, 1.08 * (max(*curve["share"], *curve["predicted"]) or 1.0)
+    columns = Columns(curve["edge"], curve["share"], "actual", "muted")
+    labels = (evaluation.target or "target", "share of rows")
+    return Panel([columns, Line(middles, curve["predicted"], "predicted")], "What is predicted?", *labels, None, (0, top))
+
+
+def _classes(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["target"]
+    places, top = np.arange(len(curve["label"])), 1.08 * max(*curve["actual"], *curve["predicted"])
+    heights = np.stack([curve["actual"], 0 * places], 1).ravel()[:-1]
+    columns = Columns(np.stack([places - 0.35, places + 0.35], 1).ravel(), heights, "actual", "muted")
+    names, dots = (
+        [evaluation.labels[label] for label in curve["label"]],
+        Points(places, curve["predicted"], "predicted", "ours"),
     )
-    reading += _COUNT_LEVELS if "interval" in evaluation.notes else ""
-    title, layers = "Do the intervals hold what they promise?", [ideal([0, 1], [0, 1]), *lines]
-    return Panel(layers, title, "wanted share of rows inside", "observed share", (0, 1), (0, 1), reading=reading)
+    return Panel([columns, dots], "What is predicted?", evaluation.target, "share of rows", None, (0, top), names)
+
+
+def _time(evaluation: Evaluation) -> Panel:
+    curve, is_class = evaluation.curves["time"], evaluation.task == "classes"
+    places, mean, error = np.arange(len(curve["mean"])), np.array(curve["mean"]), 2 * np.array(curve["error"])
+    overall, label = (float(mean.mean()), "all rows") if is_class else (0.0, "right on average")
+    dashed, ranges = _ideal([0, len(places) - 1], [overall, overall], label), Ranges(places, mean - error, mean + error)
+    title, what = "Does it get worse over time?", "share of wrong predictions" if is_class else "predicted minus actual"
+    layers: list[Layer] = [dashed, ranges, Line(places, mean, "rows of that time", markers=True)]
+    return Panel(layers, title, "from this time on", what, x_ticks=curve["time"])
+
+
+def _calibration(evaluation: Evaluation) -> Panel:
+    layers = [_ideal([0, 1], [0, 1]), *_source_lines(evaluation.curves["calibration"], "level", markers=True)]
+    title, labels = "Do the intervals hold what they promise?", ("wanted share of rows inside", "observed share")
+    return Panel(layers, title, *labels, (0, 1), (0, 1))
 
 
 def _levels(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["levels"]
     even = 1 / len(curve["share"])
-    top = max(1.2 * even, 1.08 * max(curve["share"]))
-    layers: list[Layer] = [Columns(curve["edge"], curve["share"], "rows"), ideal([0, 1], [even, even])]
-    reading = (
-        "Each row's target as a level of its own predicted distribution (the PIT). A good histogram is flat; a hill means "
-        "predictions are too wide, a valley too narrow, a slope that they lean to one side."
-    )
-    reading += _COUNT_LEVELS if "interval" in evaluation.notes else ""
+    layers: list[Layer] = [Columns(curve["edge"], curve["share"], "rows"), _ideal([0, 1], [even, even])]
     title, x_label = "Where in its distribution does the truth fall?", "predicted probability of a lower value, F(y)"
-    return Panel(layers, title, x_label, "share of rows", (0, 1), (0, top), reading=reading)
-
-
-def _width(evaluation: Evaluation) -> Panel:
-    curve = evaluation.curves["width"]
-    sources = [name for name in SOURCES if f"{name} width" in curve]
-    lines = [Line(curve[f"{name} width"], curve[f"{name} coverage"], *SOURCES[name], markers=True) for name in sources]
-    reading = (
-        f"Intervals at {', '.join(map(level, curve['level']))}: how wide they are on average, and how many rows they hold. "
-        "The better model reaches the same share with narrower intervals: its curve lies further up and to the left."
-    )
-    reading += f" {evaluation.notes['interval']}" if "interval" in evaluation.notes else ""
-    title, labels = "What does coverage cost in width?", ("mean width of the interval", "observed share inside")
-    return Panel(lines, title, *labels, None, (0, 1.02), reading=reading)
+    return Panel(layers, title, x_label, "share of rows", (0, 1), (0, max(1.2 * even, 1.08 * max(curve["share"]))))
 
 
 def _rows(evaluation: Evaluation) -> Panel:
-    coverage, curve = level(evaluation.coverage or 0.0), arrays(evaluation.curves["rows"])
+    coverage, curve = level(evaluation.coverage or 0.0), _arrays(evaluation.curves["rows"])
     point = "median" if "median" in curve else "mean"
     missed = (curve["actual"] < curve["low"]) | (curve["actual"] > curve["high"])
     both = np.concatenate([curve["actual"], curve[point]])
     ends = [float(both.min()), float(both.max())]
-    layers: list[Layer] = [ideal(ends, ends, "actual = predicted")]
+    layers: list[Layer] = [_ideal(ends, ends, "actual = predicted")]
     groups: dict[Role, tuple[str, np.ndarray]] = {"ours": ("interval holds", ~missed), "other": ("does not", missed)}
     for role, (label, group) in groups.items():
         if group.any():
             actual, guess, low, high = (curve[name][group] for name in ("actual", point, "low", "high"))
             layers += [Ranges(actual, low, high, "", role), Points(actual, guess, label, role, marker=".")]
-    which = shown_rows(evaluation)
-    reading = (
-        f"{which}: dots are predicted {point}s, bars the {coverage} intervals. Good dots lie along the dashed line, and "
-        "nearly all bars cross it."
-    )
-    is_skewed = "positive" in evaluation.notes and bool((both > 0).all()) and _ratio(curve["actual"]) > _LARGE_RATIO
-    reading += " Both axes are logarithmic." if is_skewed else ""
+    small, large = np.quantile(curve["actual"], [0.05, 0.95])
+    is_skewed = "positive" in evaluation.notes and bool((both > 0).all()) and bool(0 < _LARGE_RATIO * small < large)
     title, y_label = "How close are single predictions?", f"predicted, with {coverage} interval"
-    return Panel(layers, title, "actual", y_label, reading=reading, logarithmic=is_skewed)
-
-
-def shown_rows(evaluation: Evaluation) -> str:
-    """Which rows a chart of single ones shows."""
-    n_shown, n_rows = len(evaluation.curves["rows"]["row"]), evaluation.n_rows
-    return f"{n_shown} rows drawn at random from {count(n_rows)}" if n_shown < n_rows else "All rows"
-
-
-def _ratio(values: np.ndarray) -> float:
-    """Between what is large and what is small among values."""
-    small, large = np.quantile(values, [0.05, 0.95])
-    return float(large / small) if small > 0 else 0.0
+    return Panel(layers, title, "actual", y_label, logarithmic=is_skewed)
 
 
 def _error(evaluation: Evaluation) -> Panel:
     curve, measure = evaluation.curves["error"], evaluation.notes["uncertainty"]
-    groups = f"Rows in {len(curve['rows'])} equally large groups, from the surest to the least sure"
     if evaluation.task == "classes":
         line, top = Line(curve["entropy"], curve["wrong"], markers=True), 1.08 * (max(curve["wrong"]) or 1.0)
-        reading = f"{groups}. A good curve starts near zero and rises steadily."
         title, labels = "Is it wrong where it is unsure?", ("predicted entropy, in nats", "share of wrong predictions")
-        return Panel([line], title, *labels, None, (0, top), reading=reading)
+        return Panel([line], title, *labels, None, (0, top))
     points = Line(curve["spread"], curve["error"], "groups of rows", markers=True)
     if measure != "standard deviation":
-        reading = (
-            f"{groups}: how wide their intervals are on average, and how large their errors. Good points rise steadily."
-        )
         title, labels = "Are errors larger where it is unsure?", (f"mean {measure}", "mean absolute error")
-        return Panel([points], title, *labels, None, (0, 1.08 * (max(curve["error"]) or 1.0)), reading=reading)
+        return Panel([points], title, *labels, None, (0, 1.08 * (max(curve["error"]) or 1.0)))
     most = max(*curve["spread"], *curve["error"]) or 1.0
-    layers = [ideal([0, most], [0, most]), points]
-    limits = (0, 1.04 * most)
-    reading = (
-        f"{groups}: what error was predicted, and what happened. Good points rise along the dashed line; above it the model "
-        "is too sure of itself."
-    )
+    limits, layers = (0, 1.04 * most), [_ideal([0, most], [0, most]), points]
     title, labels = "Are errors as large as predicted?", ("predicted standard deviation", "root mean squared error")
-    return Panel(layers, title, *labels, limits, limits, reading=reading)
+    return Panel(layers, title, *labels, limits, limits)
 
 
-def _risk(evaluation: Evaluation) -> Panel:
-    loss = "share of wrong predictions" if evaluation.task == "classes" else "mean absolute error"
-    curve = evaluation.curves["risk"]
-    overall, top = curve["risk"][-1], max(curve["risk"]) or 1.0
-    layers = [
-        ideal([0, 1], [overall, overall], "no order"),
-        Line(curve["share"], curve["best"], "perfect order", "third"),
-        Line(curve["share"], curve["risk"], "ensemble's order"),
-    ]
-    reading = (
-        f"The {loss} of the rows used. A good curve stays low for long, near the perfect order (the one that knows the "
-        "errors), and rises only at the end."
-    )
-    title, x_label = "What if only the surest predictions are used?", "share of rows used, the surest first"
-    return Panel(layers, title, x_label, loss, (0, 1), (0, 1.08 * top), reading=reading)
-
-
-def parts(evaluation: Evaluation) -> Panel:
-    """The chart of noise and disagreement."""
-    curve = arrays(evaluation.curves["rows"])
+def _parts(evaluation: Evaluation) -> Panel:
+    """Noise and disagreement."""
+    curve = _arrays(evaluation.curves["rows"])
     x, y = curve["aleatoric"], curve["epistemic"]
     right, top = float(x.max()) or 1.0, float(y.max()) or 1.0
     ends = [0, min(right, top)]
+    measure, points = "standard deviation", [Points(x, y, "row", "ours", marker=".")]
     if evaluation.task == "classes":
         measure, good = "entropy, in nats", curve["correct"] == 1
-        points = [Points(x[good], y[good], "right", "ours", marker=".")]
-        points += [Points(x[~good], y[~good], "wrong", "other", marker="x")]
-    else:
-        measure, points = "standard deviation", [Points(x, y, "row", "ours", marker=".")]
-    layers: list[Layer] = [ideal(ends, ends, "equal parts"), *points]
-    reading = (
-        "To the right: what members agree is noise (aleatoric), which more data will not remove. Upwards: what they "
-        "disagree about (epistemic), which more data like these rows would. Rows high up are unlike the training data."
-    )
+        points = [
+            Points(x[good], y[good], "right", "ours", marker="."),
+            Points(x[~good], y[~good], "wrong", "other", marker="x"),
+        ]
     labels, limits = (f"aleatoric {measure}", f"epistemic {measure}"), ((0, 1.04 * right), (0, 1.04 * top))
-    return Panel(layers, "Noise, or not knowing?", *labels, *limits, reading=reading)
+    return Panel([_ideal(ends, ends, "equal parts"), *points], "Noise, or not knowing?", *labels, *limits)
 
 
 def _reliability(evaluation: Evaluation) -> Panel:
-    layers = [ideal([0, 1], [0, 1]), *_accuracy_lines(evaluation, "reliability", "confidence", markers=True)]
-    reading = (
-        f"Rows in {N_BINS} equally wide bins of confidence, the probability of the predicted class. Good points lie on the "
-        "dashed line; below it the model is overconfident. Bins of few rows scatter."
-    )
-    return Panel(layers, "Is it right as often as it says?", "confidence", "accuracy", (0, 1), (0, 1.02), reading=reading)
+    layers = [_ideal([0, 1], [0, 1]), *_accuracy_lines(evaluation, "reliability", "confidence", markers=True)]
+    return Panel(layers, "Is it right as often as it says?", "confidence", "accuracy", (0, 1), (0, 1.02))
 
 
-def _confidence(evaluation: Evaluation) -> Panel:
-    curve = evaluation.curves["confidence"]
-    layers, top = [Columns(curve["edge"], curve["share"])], 1.08 * max(curve["share"])
-    reading = (
-        "How many rows fall into each bin of confidence. Columns to the right are good if the reliability diagram says that "
-        "they are deserved."
-    )
-    return Panel(layers, "How confident is it?", "confidence", "share of rows", (0, 1), (0, top), reading=reading)
+def _roc(evaluation: Evaluation) -> Panel:
+    curve, label = evaluation.curves["roc"], evaluation.notes["rare"]
+    layers = [_ideal(*_CHANCE), Line(curve["false"], curve["found"], "ensemble")]
+    title, labels = f"Can it tell {label} from the others?", ("false alarms among other rows", f"share of {label} found")
+    return Panel(layers, title, *labels, (0, 1), (0, 1.02))
+
+
+def _precision(evaluation: Evaluation) -> Panel:
+    curve, label = evaluation.curves["precision"], evaluation.notes["rare"]
+    share, top = curve["precision"][-1], min(1.02, 1.08 * max(curve["precision"]))
+    layers = [_ideal([0, 1], [share, share], "chance"), Line(curve["recall"], curve["precision"], "ensemble")]
+    title, labels = f"How many alarms of {label} are right?", (f"share of {label} found", "share of alarms that are right")
+    return Panel(layers, title, *labels, (0, 1), (0, top))
+
+
+def _lift(evaluation: Evaluation) -> Panel:
+    curve, label = evaluation.curves["lift"], evaluation.notes["rare"]
+    layers = [_ideal(*_CHANCE), Line(curve["share"], curve["found"], "ensemble")]
+    title, labels = "What do the first rows hold?", ("share of rows looked at", f"share of {label} found")
+    return Panel(layers, title, *labels, (0, 1), (0, 1.02))
 
 
 def _accuracy(evaluation: Evaluation) -> Panel:
     curve = evaluation.curves["accuracy"]
-    kept = ideal(curve["threshold"], curve["kept"], "share kept")
+    kept = _ideal(curve["threshold"], curve["kept"], "share kept")
     layers = [*_accuracy_lines(evaluation, "accuracy", "threshold"), kept]
-    reading = (
-        "Accuracy of the rows whose confidence is at least the threshold, and how many those are (dashed). A good curve "
-        "rises steadily to 100 per cent while many rows are still kept."
-    )
     title, x_label = "How accurate is it where it is confident?", "least confidence that is trusted"
-    return Panel(layers, title, x_label, "accuracy, share of rows", (0, 1), (0, 1.02), reading=reading)
+    return Panel(layers, title, x_label, "accuracy, share of rows", (0, 1), (0, 1.02))
 
 
 def _matrix(evaluation: Evaluation) -> Panel:
     rows, labels = np.array(list(evaluation.curves["matrix"].values())), evaluation.labels
-    shares = rows / np.maximum(rows.sum(1, keepdims=True), 1)
-    texts, note = None, f"{len(rows)} classes in the order of the table below"
+    shares, texts = rows / np.maximum(rows.sum(1, keepdims=True), 1), None
     if len(rows) <= _TEXT_CLASSES:
         texts = [[count(n) if n else "" for n in row] for row in rows.tolist()]
-        note = "the number of rows is written in each cell"
-    reading = (
-        "Each line is a true class, the first on top; a cell is the darker the larger the share of that class that was "
-        f"predicted so ({note}). Good is a dark diagonal and nothing else."
-    )
     title, cells = "What does it confuse?", [Grid(shares, texts)]
-    return Panel(cells, title, "predicted class", "actual class", x_ticks=labels, y_ticks=labels, reading=reading)
+    return Panel(cells, title, "predicted class", "actual class", x_ticks=labels, y_ticks=labels)
 
 
 def _accuracy_lines(evaluation: Evaluation, name: str, x: str, markers: bool = False) -> list[Line]:
     """The accuracy of one member alone, where it is known, and above it the ensemble's."""
     curves = {"single": evaluation.curves.get(f"single {name}"), "ensemble": evaluation.curves[name]}
     known = {source: curve for source, curve in curves.items() if curve is not None}
-    return [Line(curve[x], curve["accuracy"], *SOURCES[source], markers=markers) for source, curve in known.items()]
+    return [Line(curve[x], curve["accuracy"], *_SOURCES[source], markers=markers) for source, curve in known.items()]
 
 
-def arrays(curve: Any) -> dict[str, np.ndarray]:
+def _event_calibration(evaluation: Evaluation) -> Panel:
+    title, labels = "Do events come when they should?", ("predicted probability of the event", "observed share")
+    return _calibration(evaluation)._replace(title=title, x_label=labels[0], y_label=labels[1])
+
+
+def _survival(evaluation: Evaluation) -> Panel:
+    curve, layers = evaluation.curves["survival"], list[Layer]()
+    roles: dict[str, Role] = {"shortest": "other", "middle": "third", "longest": "ours"}
+    for name, role in roles.items():
+        layers.append(Line(curve["time"], curve[name], f"{name} third", role))
+        layers.append(Line(curve["time"], curve[f"{name} predicted"], "", role, dashed=True))
+    title = "Do groups of rows last as long as predicted?"
+    return Panel(layers, title, "time", "share that lasts longer", None, (0, 1.02))
+
+
+def _brier(evaluation: Evaluation) -> Panel:
+    curve = evaluation.curves["brier"]
+    reference = _ideal(curve["time"], curve["Kaplan–Meier"], "Kaplan–Meier curve of these rows")
+    top = 1.08 * max(max(curve[name]) for name in curve if name != "time") or 1.0
+    layers, title = [reference, *_source_lines(curve, "time")], "When are probabilities good?"
+    return Panel(layers, title, "time", "Brier score", None, (0, top))
+
+
+def _time_rows(evaluation: Evaluation) -> Panel:
+    curve = _arrays(evaluation.curves["rows"])
+    time, median, is_event = curve["actual"], curve["median"], curve["event"] == 1
+    ends = [float(function([time, median])) for function in (np.min, np.max)]
+    layers: list[Layer] = [_ideal(ends, ends, "time = predicted")]
+    if not is_event.all():
+        layers.append(Points(time[~is_event], median[~is_event], "censored: lasts longer", "other", marker="x"))
+    layers.append(Points(time[is_event], median[is_event], "event", "ours", marker="."))
+    title, labels = "How close are single predictions?", ("time of the event, or of the end of watching", "predicted median")
+    return Panel(layers, title, *labels, logarithmic=0 < _LARGE_RATIO * ends[0] < ends[1])
+
+
+def _arrays(curve: Any) -> dict[str, np.ndarray]:
     """A curve's columns as arrays, with NaN where there is no number."""
     return {name: np.array(values, dtype=np.float64) for name, values in curve.items()}

@@ -18,7 +18,8 @@ from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report.classes import class_details, class_fields, class_values
 from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.numbers import number_details, number_fields, number_values
-from deep_ensembles.report.rows import Columns, Rows, Sources, Subject
+from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, over_time
+from deep_ensembles.report.segments import drifts, grouped, segments
 from deep_ensembles.report.several import several_fields, several_values
 from deep_ensembles.report.times import brier_moments, time_fields, time_values
 from deep_ensembles.report.words import lead_verdict
@@ -56,6 +57,7 @@ def evaluate(
     columns: Columns | None = None,
     unseen: Sequence[Unseen] | None = None,
     about: Mapping[str, Any] | None = None,
+    facts: RowFacts | None = None,
 ) -> Evaluation:
     """How good predictions of one number or class per row were.
 
@@ -72,6 +74,7 @@ def evaluate(
         columns: the data, by column, to show of rows worth a look.
         unseen: columns with values that training did not see, from `unseen_values`; None if that is not known.
         about: facts about model and data that the reader should know, by name.
+        facts: groups of rows, their times and numbers; without, rows are grouped by `columns` and counted from 0.
 
     Example:
         >>> import torch
@@ -92,7 +95,36 @@ def evaluate(
     about = {str(name): str(value) for name, value in (about or {}).items()} | task.pop("about", {})
     n_rows = len(sources.ensemble["actual"])
     evaluation = Evaluation(n_rows=n_rows, n_members=subject.n_members, about=about, unseen=unseen, **task)
-    return _compared_with_constant(evaluation)
+    return _located(_compared_with_constant(evaluation), sources.ensemble, subject, facts, columns)
+
+
+def _located(
+    evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFacts | None, columns: Columns | None
+) -> Evaluation:
+    """With where and when errors are larger, what has changed since training, and rows numbered as people count them."""
+    if facts is None:
+        made = (grouped(str(name), values) for name, values in (columns or {}).items())
+        facts = RowFacts(groups=[groups for groups in made if groups is not None])
+    fields: dict[str, Any] = {"target": facts.target}
+    verdicts, curves = dict(evaluation.verdicts), dict(evaluation.curves)
+    error = None if subject.kind == "times" else 1 - rows["correct"] if subject.n_classes else rows["distance"]
+    if error is not None and facts.groups:
+        found = segments(facts.groups, error, rows["confidence" if subject.n_classes else "inside"])
+        fields |= {"segments": found}
+        verdicts |= {} if found is None else {"segments": found.verdict(bool(subject.n_classes))}
+    fields["drifts"] = changed = drifts(facts.groups)
+    unknown = f"Whether columns have changed since training cannot be judged: {facts.no_drift}."
+    verdicts["drift"] = unknown if changed is None else changed.verdict(evaluation.n_rows)
+    if error is not None and facts.times is not None and evaluation.n_rows >= 3 * MIN_ROWS:
+        values = error if subject.n_classes else rows[subject.point] - rows["actual"]
+        curves["time"], verdicts["time"] = over_time(facts.times, values, bool(subject.n_classes))
+    counted = "from 0" if facts.numbers is None else "from 1, as in messages: the row of the names does not count"
+    fields["notes"] = {**evaluation.notes, "counted": f"Rows are counted {counted}."}
+    if facts.numbers is not None:
+        fields |= {name: [replace(each, row=int(facts.numbers[each.row])) for each in getattr(evaluation, name)]
+                   for name in ("uncertain", "wrong")}  # fmt: skip
+        curves["rows"] = {**curves["rows"], "row": facts.numbers[curves["rows"]["row"]].tolist()}
+    return replace(evaluation, verdicts=verdicts, curves=curves, **fields)
 
 
 def _compared_with_constant(evaluation: Evaluation) -> Evaluation:

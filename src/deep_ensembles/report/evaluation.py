@@ -7,11 +7,13 @@ from typing import Any, Literal, TypeAlias
 from deep_ensembles._files import json_ready
 from deep_ensembles._terminal import Listing
 from deep_ensembles.report.explain import Influences
+from deep_ensembles.report.segments import Drifts, Segments
 from deep_ensembles.report.words import Difference, number, percent
 
 # Columns of numbers; None where a row has none.
 Curve: TypeAlias = Mapping[str, Sequence[Any]]
 Better: TypeAlias = Literal["lower", "higher", "as promised"] | float
+_ROUNDING = 1e-9  # of a score, below which a difference is none
 # The names of these fields in JSON, where other programs read them.
 _JSON_NAMES = {"thresholds": "stops", "unseen": "outside"}
 
@@ -49,7 +51,9 @@ class Score:
         change, error = getattr(self, of), getattr(self, f"{of}_error")
         if change is None or error is None or self.better not in ("lower", "higher"):
             return None
-        is_higher = self.better == "higher"
+        is_higher, other = self.better == "higher", self.single if of == "gain" else self.constant
+        rounding = _ROUNDING * max(abs(self.ensemble), abs(other or 0.0))
+        change, error = (0.0 if abs(value) <= rounding else value for value in (change, error))
         return Difference(self.name, -change if is_higher else change, error, self.share, is_higher)
 
     @property
@@ -94,7 +98,8 @@ class Threshold:
     Arguments:
         wanted: the accuracy, or the mean absolute error, that is wanted.
         threshold: the least confidence, or the greatest uncertainty (see `Evaluation.notes`), that is trusted.
-        reached: the accuracy, or the mean absolute error, of the rows kept.
+        reached, error: the accuracy, or the mean absolute error, of rows that are kept by a threshold that other rows chose,
+            and its standard error.
         kept: the share of the rows kept.
         rows: their number.
     """
@@ -102,6 +107,7 @@ class Threshold:
     wanted: float
     threshold: float
     reached: float
+    error: float
     kept: float
     rows: int
 
@@ -111,7 +117,7 @@ class Example:
     """A row worth a look.
 
     Arguments:
-        row: its number among all rows, from 0.
+        row: its number: as in the file, from 1, of tables, else from 0.
         values: what was predicted and what happened, by name.
         columns: the cells of the row, by column.
     """
@@ -141,6 +147,15 @@ class Unseen:
 
 
 @dataclass(frozen=True)
+class ColumnFacts:
+    """What a column is taken for, and the share of rows here in which it is missing."""
+
+    column: str
+    understood: str
+    missing: float
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """How good predictions were, as plain data.
 
@@ -159,6 +174,10 @@ class Evaluation:
         summary: one or two sentences for a reader of nothing else.
         notes: by place on the page, what is special to this kind of prediction.
         influences: which columns drive predictions; None where that was not looked at.
+        segments: where errors are larger than elsewhere; None where columns are not known or rows too few.
+        drifts: which columns have changed since training; None where that cannot be judged.
+        target: the name of what is predicted.
+        columns: some of those that the model uses.
     """
 
     task: Literal["numbers", "classes", "times"]
@@ -177,6 +196,10 @@ class Evaluation:
     summary: str
     notes: Mapping[str, str]
     influences: Influences | None = None
+    segments: Segments | None = None
+    drifts: Drifts | None = None
+    target: str = ""
+    columns: Sequence[ColumnFacts] = ()
 
     def score(self, name: str) -> Score:
         """The score of that name."""

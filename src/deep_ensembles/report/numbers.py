@@ -16,13 +16,13 @@ from deep_ensembles.report.words import count, coverage_verdict, level, number, 
 from deep_ensembles.scoring import crps, log_score
 
 _LEVELS = tuple(np.arange(1, 20) / 20)
-_WIDTH_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
 _HISTOGRAM_BINS = 10
+_TARGET_BINS = 24
 _UNITS = "in the target's units"
 
 
 def number_values(prediction: Prediction, target: torch.Tensor, coverage: float, point: str) -> dict[str, torch.Tensor]:
-    """What predictions of numbers were worth, row by row; of the widths of intervals only the sum, once per batch."""
+    """What predictions of numbers were worth, row by row."""
     guess = prediction.icdf(torch.tensor(0.5, dtype=torch.float64)) if point == "median" else prediction.mean
     values = {
         point: guess,
@@ -32,14 +32,9 @@ def number_values(prediction: Prediction, target: torch.Tensor, coverage: float,
     }
     values |= {"below": prediction.cdf(target - 1).clamp(0, 1)} if prediction.kind == "counts" else {}
     values |= _scored(prediction, target)
-    for share in _width_levels(coverage):
-        low, high = (prediction.icdf(torch.tensor((1 + sign * share) / 2, dtype=torch.float64)) for sign in (-1, 1))
-        values[f"width {share}"] = (high - low).sum()[None]
-        if share == coverage:
-            values |= {"inside": _inside(values, share), "low": low, "high": high}
-            if "below" in values:
-                values["promised"] = prediction.cdf(high) - prediction.cdf(low - 1)
-    return values
+    low, high = (prediction.icdf(torch.tensor((1 + sign * coverage) / 2, dtype=torch.float64)) for sign in (-1, 1))
+    values |= {"inside": _inside(values, coverage), "low": low, "high": high}
+    return values | ({"promised": prediction.cdf(high) - prediction.cdf(low - 1)} if "below" in values else {})
 
 
 def _scored(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -64,7 +59,7 @@ def number_fields(sources: Sources, subject: Subject, coverage: float, columns: 
     """The fields of an `Evaluation` that are special to predicted numbers."""
     measure = _add_uncertainty(sources, coverage)
     rows, point = sources.ensemble, subject.point
-    scores, curves = _scores(sources, subject, coverage, measure), _curves(sources, subject, coverage)
+    scores, curves = _scores(sources, subject, coverage, measure), _curves(sources, subject)
     shown = {"actual": rows["actual"], "predicted": rows[point], "error": rows[point] - rows["actual"]}
     names = ("std", "aleatoric", "epistemic") if "aleatoric" in rows else ()
     shown |= {name: rows[name] for name in (*names, "low", "high")}
@@ -79,7 +74,7 @@ def number_fields(sources: Sources, subject: Subject, coverage: float, columns: 
         "thresholds": _thresholds(uncertainty, rows["distance"]),
         "uncertain": per_row.examples(uncertainty if np.ptp(uncertainty) > 0 else 0 * uncertainty, shown, columns),
         "wrong": per_row.examples(rows["distance"], shown, columns),
-        "verdicts": _verdicts(rows, scores, curves, subject, coverage),
+        "verdicts": _verdicts(rows, scores, subject, coverage),
         "summary": _summary(rows, scores, subject, coverage),
         "notes": _notes(subject, coverage, measure),
     }
@@ -138,7 +133,8 @@ def _scores(sources: Sources, subject: Subject, coverage: float, measure: str) -
     else:
         scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, coverage, share=True))
     meaning = f"mean width of the central {interval} interval, {_UNITS}; narrow is good if the coverage holds"
-    scores.append(Score(f"{interval} width", meaning, "lower", *sources.apply(lambda rows: _width(rows, coverage))))
+    widths = sources.apply(lambda rows: float((rows["high"] - rows["low"]).mean()))
+    scores.append(Score(f"{interval} width", meaning, "lower", *widths))
     meaning = f"mean distance between observed and wanted coverage over the {len(_LEVELS)} levels 5, 10, …, 95 per cent"
     meaning += ", each count standing for a level drawn between F(y − 1) and F(y)" if is_count else ""
     scores.append(Score("Calibration error", meaning, "lower", *sources.apply(_calibration_error), share=True))
@@ -173,10 +169,6 @@ def _rank_correlation(rows: Rows) -> float | None:
     return float(np.corrcoef(uncertainty, error)[0, 1]) if np.ptp(uncertainty) and np.ptp(error) else None
 
 
-def _width_levels(coverage: float) -> list[float]:
-    return sorted({*_WIDTH_LEVELS, coverage})
-
-
 def _inside(rows: Any, coverage: float) -> Any:
     """Which targets, given as levels of their predicted distributions, lie in the central interval; its ends are inside."""
     levels, low, high = rows["level"], (1 - coverage) / 2, (1 + coverage) / 2
@@ -189,36 +181,31 @@ def _observed_coverage(rows: Rows, wanted: float) -> float:
     return float(_inside({"level": rows["drawn"]}, wanted).mean())
 
 
-def _width(rows: Rows, coverage: float) -> float:
-    return float(rows[f"width {coverage}"].sum() / len(rows["level"]))
-
-
 def _calibration_error(rows: Rows) -> float:
     return float(np.mean([abs(_observed_coverage(rows, wanted) - wanted) for wanted in _LEVELS]))
 
 
-def _curves(sources: Sources, subject: Subject, coverage: float) -> dict[str, Curve]:
-    ensemble, width_levels = sources.ensemble, _width_levels(coverage)
+def _curves(sources: Sources, subject: Subject) -> dict[str, Curve]:
+    ensemble = sources.ensemble
     calibration: dict[str, Any] = {"level": list(_LEVELS)}
-    width: dict[str, Any] = {"level": width_levels}
     for name, rows in sources._asdict().items():
         if rows:
             calibration[name] = [_observed_coverage(rows, wanted) for wanted in _LEVELS]
-            width[f"{name} coverage"] = [float(_inside(rows, wanted).mean()) for wanted in width_levels]
-            width[f"{name} width"] = [_width(rows, wanted) for wanted in width_levels]
     uncertainty = ensemble["uncertainty"]
     errors, mean = {"spread": uncertainty, "error": ensemble["distance"]}, _root_mean_square
     names: tuple[str, ...] = ("actual", subject.point, "low", "high", "aleatoric", "epistemic")
     if "aleatoric" not in ensemble:
         # Squares of what is nearly infinite would say nothing.
         names, mean = names[:4], lambda values: float(np.mean(values))
+    low, high = np.quantile(ensemble["actual"], [0.005, 0.995]).tolist()
+    n_bins = int(np.clip(len(ensemble["actual"]) ** 0.5, 5, _TARGET_BINS))
+    target, predicted = (per_row.histogram(ensemble[name], n_bins, (low, high)) for name in ("actual", subject.point))
     return {
+        "target": {**target, "predicted": predicted["share"]},
         "calibration": calibration,
         "levels": per_row.histogram(ensemble["drawn"], _HISTOGRAM_BINS),
-        "width": width,
         "rows": per_row.sample_rows(ensemble, names),
         "error": per_row.group_means(uncertainty, errors, mean),
-        "risk": per_row.risk_curve(uncertainty, ensemble["distance"]),
     }
 
 
@@ -234,11 +221,9 @@ def _thresholds(uncertainty: Vector, distance: Vector) -> list[Threshold]:
     return per_row.thresholds(uncertainty, distance, targets, at_least=False)
 
 
-def _verdicts(
-    rows: Rows, scores: list[Score], curves: dict[str, Curve], subject: Subject, coverage: float
-) -> dict[str, str]:
-    n_rows, risk, point = len(rows["actual"]), curves["risk"]["risk"], subject.point
-    below, half = float((rows["actual"] < rows[point]).mean()), risk[(len(risk) - 1) // 2]
+def _verdicts(rows: Rows, scores: list[Score], subject: Subject, coverage: float) -> dict[str, str]:
+    n_rows, point = len(rows["actual"]), subject.point
+    below = float((rows["actual"] < rows[point]).mean())
     outside, promised = n_rows - int(rows["inside"].sum()), rows.get("promised")
     verdicts = {
         "calibration": coverage_verdict(
@@ -246,7 +231,6 @@ def _verdicts(
         ),
         "levels": f"{percent(below)} of the targets lie below the predicted {point}.",
         "rows": f"{count(outside)} of {count(n_rows)} rows lie outside their {level(coverage)} interval.",
-        "risk": f"The surest half of the rows has a mean absolute error of {number(half)}, all rows {number(risk[-1])}.",
     }
     if "epistemic" in rows:
         variance = float(np.mean(rows["std"] ** 2))
@@ -257,10 +241,6 @@ def _verdicts(
         correlation = by_name["Rank correlation"].ensemble
         verdict = order_verdict(correlation, 2 / math.sqrt(n_rows - 1), 0.2)
         verdicts["error"] = f"The rank correlation of predicted spread and error is {number(correlation, 2)}: {verdict}."
-    width = by_name[f"{level(coverage)} width"]
-    if width.constant and math.isfinite(width.ensemble):
-        share = width.ensemble / width.constant
-        verdicts["width"] = f"The {level(coverage)} intervals are {share:.2f} times as wide as the constant's."
     return verdicts
 
 

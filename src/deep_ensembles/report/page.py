@@ -3,11 +3,14 @@
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import date
+from functools import cache, cached_property
 from html import escape
 from importlib import resources
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,17 @@ from deep_ensembles import __version__
 from deep_ensembles._files import write_atomically
 from deep_ensembles._terminal import Listing
 from deep_ensembles.report.charts import Layer, Line, Panel, Points, evaluation_charts
-from deep_ensembles.report.classes import MATRIX_CLASSES
-from deep_ensembles.report.evaluation import Evaluation, Example, Threshold, Unseen
+from deep_ensembles.report.classes import N_BINS
+from deep_ensembles.report.evaluation import Evaluation, Example, Threshold
+from deep_ensembles.report.summary import findings, starting_threshold, threshold_rule
 from deep_ensembles.report.svg import draw
-from deep_ensembles.report.time_charts import time_charts
-from deep_ensembles.report.words import count, gain_verdict, level, number, percent, threshold_text
+from deep_ensembles.report.words import count, gain_verdict, level, number, percent, short, threshold_text
 
 _NOTEBOOK_HEIGHT = 900
+_NAME = re.compile("`([^`]*)`")
 _THRESHOLDS_SHOWN = 8
-_CELLS_SHOWN = 16
-_CLASSES_SHOWN = 30
+_MOST_CELLS = 240  # characters of a row's cells
+_COLUMNS_SHOWN = 10
 # Heads of columns that are not named like the values in them, and digits of those that are shares.
 _HEADS = {"aleatoric": "Noise", "epistemic": "Disagreement", "truth": "Given to the truth"}
 _SHARE_DIGITS = {"confidence": 1, "truth": 2}
@@ -33,8 +37,6 @@ _WORST = {
     "numbers": "The largest errors",
     "times": "The rows that surprise most: events in the outer ends of their predictions, and rows that outlast theirs",
 }
-# The slider starts where about this share of rows is kept.
-_START_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -82,16 +84,12 @@ class Report:
 
 def render(evaluation: Evaluation, title: str) -> str:
     """The page as text; everything that came from users is escaped."""
-    from jinja2 import Environment, StrictUndefined  # when it is needed: scores alone should start fast
-
-    folder = resources.files("deep_ensembles.report")
-    template, css, script = (folder.joinpath(f"page.{ending}").read_text("utf-8") for ending in ("html", "css", "js"))
+    template, css, script = _template()
     # The page may use only its own style and script, and load nothing.
     policy = (
         f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return environment.from_string(template).render(
+    page: str = template.render(
         policy=policy,
         css=css,
         script=script,
@@ -99,29 +97,47 @@ def render(evaluation: Evaluation, title: str) -> str:
         version=__version__,
         evaluation=evaluation,
         count=count,
-        headline=_headline(evaluation),
-        trust=_trust(evaluation) if evaluation.thresholds else None,
-        charts=(time_charts if evaluation.task == "times" else evaluation_charts)(evaluation),
+        findings=findings(evaluation),
+        comparisons=_comparisons(evaluation),
+        today=date.today().isoformat(),
+        short=short,
+        percent=percent,
+        number=number,
+        level=level,
+        n_bins=N_BINS,
+        trust=_trust(evaluation) if len(evaluation.thresholds) > 1 else None,
+        charts=evaluation_charts(evaluation),
         draw=draw,
-        classes=_class_listings(evaluation) if evaluation.task == "classes" else [],
+        classes=evaluation.task == "classes",
+        zip=zip,
         examples=_example_listings(evaluation),
-        unseen=_unseen_listing(evaluation.unseen or ()),
-        drivers=None if evaluation.influences is None else evaluation.influences.listing(),
+        drivers=_driver_listing(evaluation),
     )
+    return page
+
+
+@cache
+def _template() -> tuple[Any, str, str]:
+    """The page to fill in, its style and its script."""
+    from jinja2 import Environment, StrictUndefined  # when it is needed: scores alone should start fast
+    from markupsafe import Markup, escape
+
+    folder = resources.files("deep_ensembles.report")
+    text, css, script = (folder.joinpath(f"page.{ending}").read_text("utf-8") for ending in ("html", "css", "js"))
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters["marked"] = lambda text: Markup(_NAME.sub(r"<code>\1</code>", str(escape(text))))
+    return environment.from_string(text), css, script
 
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _headline(evaluation: Evaluation) -> list[str]:
-    names = ["constant", "calibration", "brier", "reliability", "accuracy", "error"]
-    names += ["parts"] if evaluation.n_members > 1 else []
-    verdicts = [evaluation.verdicts[name] for name in names if name in evaluation.verdicts]
-    for score in evaluation.scores:
-        if score.name in ("NLL", "CRPS") and (gain := score.difference("gain")) is not None:
-            return [*verdicts, gain_verdict(gain, evaluation.n_rows)]
-    return verdicts
+def _comparisons(evaluation: Evaluation) -> list[str]:
+    """What scores say beside a constant and beside one member."""
+    gains = [gain for score in evaluation.scores if score.name in ("NLL", "CRPS") and (gain := score.difference("gain"))]
+    constant = [evaluation.verdicts["constant"]] if "constant" in evaluation.verdicts else []
+    return constant + [gain_verdict(gain, evaluation.n_rows) for gain in gains[:1]]
 
 
 def _trust(evaluation: Evaluation) -> dict[str, Any]:
@@ -132,7 +148,7 @@ def _trust(evaluation: Evaluation) -> dict[str, Any]:
         label, heads = "Wanted accuracy", ["Wanted accuracy", "Least confidence", "Accuracy reached"]
     lines = evaluation.thresholds
     texts = [_threshold_texts(evaluation, line) for line in lines]
-    start = next((i for i, line in enumerate(lines) if line.kept <= _START_SHARE), len(lines) - 1)
+    start = starting_threshold(evaluation)
     # Of lines that keep the same rows the strictest says most.
     last = len(lines) - 1
     distinct = [i for i in range(len(lines)) if i in (0, last) or lines[i].rows != lines[i + 1].rows]
@@ -149,14 +165,16 @@ def _trust(evaluation: Evaluation) -> dict[str, Any]:
 
 def _threshold_texts(evaluation: Evaluation, line: Threshold) -> dict[str, str]:
     if is_classes := evaluation.task == "classes":
-        wanted, reached = percent(line.wanted), percent(line.reached, 2)
-        rule, result = "confidence is at least", f"of which {reached} are right"
+        wanted, reached = percent(line.wanted), f"{percent(line.reached)} ± {percent(line.error)}"
+        result = f"{reached} of such predictions are right"
     else:
-        wanted, reached = number(line.wanted), number(line.reached)
-        rule, result = f"{evaluation.notes['uncertainty']} is at most", f"which are off by {reached} on average"
+        wanted, reached = number(line.wanted), f"{number(line.reached, 3)} ± {number(line.error, 2)}"
+        result = f"such predictions are off by {reached} on average"
     threshold, kept, rows = threshold_text(line.threshold, at_least=is_classes), percent(line.kept), count(line.rows)
     share = f"That keeps {kept} of the rows ({rows} of {count(evaluation.n_rows)})"
-    answer = f"Trust predictions whose {rule} {threshold}. {share}, {result}."
+    answer = (
+        f"Trust predictions whose {threshold_rule(evaluation, line)}. {share}; by rows that did not choose it, {result}."
+    )
     return {"wanted": wanted, "threshold": threshold, "reached": reached, "kept": kept, "rows": rows, "answer": answer}
 
 
@@ -186,51 +204,32 @@ def _example_texts(example: Example, coverage: float | None) -> dict[str, str]:
     if coverage is not None:
         texts[f"{level(coverage)} interval"] = f"{number(low)} to {number(high)}"
     if example.columns:
-        pairs = [f"{name} = {value}" for name, value in example.columns.items()]
-        more = len(pairs) - _CELLS_SHOWN
-        texts["Its values"] = ", ".join(pairs[:_CELLS_SHOWN]) + (f" and {count(more)} more" if more > 0 else "")
+        pairs = [f"{short(name)} = {value}" for name, value in example.columns.items()]
+        shown = [pair for pair, length in zip(pairs, accumulate(map(len, pairs)), strict=True) if length <= _MOST_CELLS]
+        more = len(pairs) - len(shown)
+        texts["Its values"] = ", ".join(shown) + (f" and {count(more)} more" if more > 0 else "")
     return texts
 
 
 def _value_text(name: str, value: Any) -> str:
     if name in _SHARE_DIGITS:
         return percent(value, _SHARE_DIGITS[name])
-    return value if isinstance(value, str) else number(value)
+    return short(value) if isinstance(value, str) else number(value)
 
 
-def _class_listings(evaluation: Evaluation) -> list[Listing]:
-    """What is confused most, and of every class, and label where there are several, what is found of it."""
-    listings = [_confusion_listing(evaluation), _found_listing("class", "classes", evaluation.labels, evaluation)]
-    if "labels" in evaluation.curves:
-        names = [str(number) for number in range(len(evaluation.curves["labels"]["rows"]))]
-        listings.append(_found_listing("label", "labels", names, evaluation))
-    return listings
-
-
-def _found_listing(one: str, several: str, names: Sequence[str], evaluation: Evaluation) -> Listing:
-    """Classes or labels with their rows, recall and precision; of very many those of least recall."""
-    curve = evaluation.curves[several]
-    lines = list(zip(names, curve["rows"], curve["recall"], curve["precision"], strict=True))
-    title = (
-        f"Each {one}: its rows, the share of them found (recall), the share of its predictions that are right (precision)"
-    )
-    if len(lines) > MATRIX_CLASSES:
-        lines = sorted((line for line in lines if line[2] is not None), key=lambda line: line[2])[:_CLASSES_SHOWN]
-        title = f"The {len(lines)} of {len(names)} {several} that are found least: recall and precision"
-    shown = [[name, count(n), *("–" if share is None else percent(share) for share in shares)] for name, n, *shares in lines]
-    return Listing(title, [one.capitalize(), "Rows", "Recall", "Precision"], shown)
-
-
-def _confusion_listing(evaluation: Evaluation) -> Listing:
-    """The pairs of classes that are confused most."""
-    curve, labels = evaluation.curves["confusions"], evaluation.labels
-    lines = zip(curve["actual"], curve["predicted"], curve["rows"], strict=True)
-    rows = [[labels[true], labels[guess], count(n)] for true, guess, n in lines]
-    return Listing("The most frequent confusions", ["Actual", "Taken for", "Rows"], rows)
-
-
-def _unseen_listing(columns: Sequence[Unseen]) -> Listing:
-    rows = [[column.column, column.seen, count(column.rows), percent(column.share), ", ".join(column.examples)]
-            for column in columns]  # fmt: skip
-    heads = ["Column", "Seen in training", "Rows outside", "Share", "Examples"]
-    return Listing("Values outside the range of training", heads, rows)
+def _driver_listing(evaluation: Evaluation) -> Listing | None:
+    """The columns that matter most, or the first, with what they are taken for."""
+    found = evaluation.influences
+    listing = Listing("", ["column"]) if found is None else found.listing(_COLUMNS_SHOWN)
+    worth = {row[0]: list(row[1:]) for row in listing.rows}
+    known = {facts.column: [short(facts.understood, 80), percent(facts.missing)] for facts in evaluation.columns}
+    if not (worth or known):
+        return None
+    heads = [
+        "Column",
+        *(["Understood as", "Missing here"] if known else []),
+        *(head.capitalize() for head in listing.columns[1:]),
+    ]
+    names = list(worth or known)
+    lines = [[short(name), *known.get(name, ["–", "–"] if known else []), *worth.get(name, [])] for name in names]
+    return Listing("", heads, lines, listing.note)

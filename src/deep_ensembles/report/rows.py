@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._checks import require
-from deep_ensembles.metrics import risk_coverage_curve
 from deep_ensembles.report.evaluation import Better, Example, Score, Threshold, Unseen
-from deep_ensembles.report.words import cell
+from deep_ensembles.report.segments import Groups
+from deep_ensembles.report.words import CHANGED, cell, number, percent
 
 Vector: TypeAlias = NDArray[np.float64]
 # By name, one number per row.
@@ -22,9 +23,9 @@ Value = TypeVar("Value")
 MIN_ROWS = 20
 _SAMPLE_ROWS = 240
 _GROUPS = 10
-_CURVE_POINTS = 100
 _EXAMPLE_ROWS = 10
 _UNSEEN_EXAMPLES = 3
+_CLEAR = 3.0  # standard errors by which early and late rows differ beyond chance
 
 
 class Subject(NamedTuple):
@@ -83,6 +84,25 @@ class Sources(NamedTuple):
         return Score(name, meaning, better, *values, *gains, share)  # type: ignore[arg-type]
 
 
+@dataclass
+class RowFacts:
+    """What is known of rows beside their predictions; may be filled in while batches are made.
+
+    Arguments:
+        target: the name of what is predicted.
+        groups: of rows, by column: where errors are larger and what has changed since training is looked for in these.
+        times: numbers or dates (NumPy's), one per row.
+        numbers: of the rows, as people count them; from 0 if None.
+        no_drift: why it cannot be judged whether columns have changed since training.
+    """
+
+    target: str = ""
+    groups: list[Groups] = field(default_factory=list)
+    times: NDArray[Any] | None = None
+    numbers: NDArray[np.int64] | None = None
+    no_drift: str = "the model keeps nothing of its training columns to compare with"
+
+
 def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, float | None]:
     """The mean difference over rows and its standard error; None where there is no finite one."""
     if other is None or not np.isfinite(difference := ensemble - other).all():
@@ -106,7 +126,9 @@ def ranks(values: Vector) -> Vector:
 def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_least: bool) -> list[Threshold]:
     """For each target, the threshold that keeps the most rows while their mean metric meets it; first of all, every row.
 
-    Rows of equal values are kept or dropped together. Targets that no threshold meets are left out.
+    What it reaches is told by rows that did not choose it: each half of the rows, drawn always alike, is judged by the
+    threshold that the other half chooses. Rows of equal values are kept or dropped together. Targets that no threshold
+    meets, or that leave fewer than 20 rows to judge by, are left out.
 
     Arguments:
         values: confidences or, unless `at_least`, uncertainties; thresholds are values that occur.
@@ -115,23 +137,73 @@ def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_leas
         at_least: whether thresholds and targets are lower bounds (a confidence, an accuracy), not upper ones (an error).
 
     Example:
-        >>> for line in thresholds(np.array([0.1, 0.2, 0.3]), np.array([1.0, 3.0, 8.0]), [2.0, 0.5], at_least=False):
-        ...     print(line)
-        Threshold(wanted=4.0, threshold=0.3, reached=4.0, kept=1.0, rows=3)
-        Threshold(wanted=2.0, threshold=0.2, reached=2.0, kept=0.6666666666666666, rows=2)
+        >>> rising = np.arange(100.0)
+        >>> for line in thresholds(rising, rising, [20.0, 0.5], at_least=False):
+        ...     print(line.wanted, line.threshold, line.rows, round(line.reached, 1), round(line.error, 1))
+        49.5 99.0 100 49.5 2.9
+        20.0 40.0 41 18.6 1.8
     """
-    order = np.argsort(-values if at_least else values, kind="stable")
-    ordered = values[order]
-    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    means = metric[order].cumsum()[last] / (last + 1)
-    overall = float(metric.mean())
-    lines = [Threshold(overall, float(ordered[-1]), overall, 1.0, len(ordered))]
+    sign, n_rows = (1.0 if at_least else -1.0), len(values)
+    half = np.random.default_rng(0).permutation(n_rows) % 2 == 0
+    orders = [_kept_means(sign * values[part], sign * metric[part]) for part in (np.ones(n_rows, bool), half, ~half)]
+    lines = [Threshold(float(metric.mean()), float(sign * (sign * values).min()), *_judged(metric, at_least), 1.0, n_rows)]
     for target in targets:
-        meeting = np.flatnonzero(means >= target if at_least else means <= target)
-        for i in meeting[-1:]:
-            rows = int(last[i]) + 1
-            lines.append(Threshold(target, float(ordered[last[i]]), float(means[i]), rows / len(ordered), rows))
+        whole, *halves = (ordered[place[-1]] if len(place := np.flatnonzero(means >= sign * target)) else None
+                          for ordered, means in orders)  # fmt: skip
+        if whole is None:
+            continue
+        others = zip(halves, (~half, half), strict=True)
+        kept = [metric[other & (sign * values >= least)] for least, other in others if least is not None]
+        judged, rows = np.concatenate([*kept, metric[:0]]), int((sign * values >= whole).sum())
+        if min(len(judged), rows) >= MIN_ROWS:
+            lines.append(Threshold(target, float(sign * whole), *_judged(judged, at_least), rows / n_rows, rows))
     return lines
+
+
+def _kept_means(values: Vector, metric: Vector) -> tuple[Vector, Vector]:
+    """Different values, the largest first, and the mean metric of all rows down to each."""
+    order = np.argsort(-values, kind="stable")
+    ordered = values[order]
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(values) else np.empty(0, np.int64)
+    return ordered[last], metric[order].cumsum()[last] / (last + 1)
+
+
+def _judged(metric: Vector, is_share: bool) -> tuple[float, float]:
+    """The mean and its standard error; where all of some rows are right, one more might be wrong."""
+    root = math.sqrt(len(metric))
+    spread = float(metric.std(ddof=1)) if len(metric) > 1 else math.inf
+    return float(metric.mean()), max(spread, 1 / root if is_share else 0.0) / root
+
+
+def over_time(times: NDArray[Any], values: Vector, is_share: bool) -> tuple[dict[str, list[Any]], str]:
+    """Means over groups of equally many rows, from the earliest on, and whether early and late rows differ.
+
+    Arguments:
+        times: numbers or dates, one per row.
+        values: predicted minus actual, or whether a row is wrong.
+        is_share: which of these.
+    """
+    order = np.argsort(times, kind="stable")
+    groups = np.array_split(order, max(2, min(_GROUPS, len(order) // MIN_ROWS)))
+    means = [_judged(values[group], is_share) for group in groups]
+    curve: dict[str, list[Any]] = {"time": [_time_text(times[group[0]]) for group in groups]}
+    curve |= {"mean": [mean for mean, _ in means], "error": [error for _, error in means]}
+    early, _, late = np.array_split(order, 3)
+    (first, first_error), (last, last_error) = (_judged(values[part], is_share) for part in (early, late))
+    clear = abs(last - first) > _CLEAR * math.hypot(first_error, last_error)
+    told = [_with_error(value, error, is_share) for value, error in ((first, first_error), (last, last_error))]
+    what = "the share of wrong predictions is" if is_share else "predicted minus actual is, on average,"
+    since = _time_text(times[late[0]])
+    chance = CHANGED if clear else "no more than chance explains"
+    return curve, f"In the earliest third of the rows {what} {told[0]}, in the latest (from {since}) {told[1]}: {chance}."
+
+
+def _with_error(value: float, error: float, is_share: bool) -> str:
+    return f"{percent(value)} ± {percent(error)}" if is_share else f"{number(value, 3)} ± {number(error, 2)}"
+
+
+def _time_text(time: Any) -> str:
+    return str(time)[:10] if isinstance(time, np.datetime64) else cell(float(time))
 
 
 def sample_rows(rows: Rows, names: Sequence[str]) -> dict[str, list[float]]:
@@ -150,19 +222,10 @@ def group_means(uncertainty: Vector, rows: Rows, mean: Callable[[Vector], Any]) 
     return means | {"rows": [len(group) for group in groups]}
 
 
-def histogram(shares: Vector, n_bins: int) -> dict[str, list[float]]:
-    """The share of rows in each of some equally wide bins between 0 and 1."""
-    counts, edges = np.histogram(shares, n_bins, (0.0, 1.0))
-    return as_lists(edge=edges, share=counts / len(shares))
-
-
-def risk_curve(uncertainty: Vector, loss: Vector) -> dict[str, list[float]]:
-    """The mean loss of the surest rows for a hundred shares of the rows, beside that of the best possible order."""
-    n_rows = len(loss)
-    points = min(_CURVE_POINTS, n_rows)
-    places = -(-np.arange(1, points + 1) * n_rows // points) - 1
-    curve, best = risk_coverage_curve(uncertainty, loss), risk_coverage_curve(loss, loss)
-    return as_lists(share=curve.coverage[places], risk=curve.risk[places], best=best.risk[places])
+def histogram(values: Vector, n_bins: int, ends: tuple[float, float] = (0.0, 1.0)) -> dict[str, list[float]]:
+    """The share of rows in each of some equally wide bins between two ends."""
+    counts, edges = np.histogram(values, n_bins, ends)
+    return as_lists(edge=edges, share=counts / len(values))
 
 
 def as_lists(**columns: NDArray[Any]) -> dict[str, list[Any]]:
@@ -228,3 +291,16 @@ def unseen_values(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
             seen = f"{cell(least)} to {cell(most)}"
             columns.append(Unseen(str(name), seen, len(rows), len(rows) / len(column), shown))
     return sorted(columns, key=lambda column: -column.rows)
+
+
+def unseen_columns(columns: Sequence[Any], counts: Sequence[int], examples: Sequence[Any], n_rows: int) -> list[Unseen]:
+    """Columns of any kind with values that training did not see, those with the most such rows first.
+
+    Arguments:
+        columns: of a schema.
+        counts, examples: how many rows of each column have such values, and some of these.
+        n_rows: how many rows there are.
+    """
+    found = [Unseen(column.name, column.summary(), int(count), int(count) / n_rows, tuple(shown))
+             for column, count, shown in zip(columns, counts, examples, strict=True) if count]  # fmt: skip
+    return sorted(found, key=lambda column: -column.rows)

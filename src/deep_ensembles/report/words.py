@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+FEWEST_ROWS = 10  # below which even an error cannot be told
 FEW_ROWS = 100  # below which rows may be too few to tell whether predictions are any good
 LEAST_ROWS, MOST_CHANCE = 50, 0.1  # rows, and the part of a share that chance may explain, to say that a promise is kept
+CHANGED = "it has changed beyond chance"
 _SPACE = "\u202f"
 
 
@@ -88,15 +90,24 @@ def cell(value: Any) -> str:
     """The value of a cell of the data, of any type, as short text.
 
     Example:
-        >>> cell(0.123456), cell(None), cell("x" * 100)[-3:]
-        ('0.1235', '–', 'xx…')
+        >>> cell(0.123456), cell(45678.0), cell(None), cell("x" * 100)[-3:]
+        ('0.1235', '45\u202f678', '–', 'xx…')
     """
     if value is None:
         return "–"
     if isinstance(value, float):
-        return f"{value:.4g}"
-    text = str(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+        return count(round(value)) if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return short(str(value), 60)
+
+
+def short(text: str, most: int = 40) -> str:
+    """Text that came from a table, cut where it is long.
+
+    Example:
+        >>> short("a long name", 6)
+        'a lon…'
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class Difference(NamedTuple):
@@ -116,6 +127,8 @@ class Difference(NamedTuple):
 
     def clear(self, n_rows: int) -> int:
         """-1 if ours is better beyond chance, 1 if it is worse, 0 if these rows cannot tell."""
+        if n_rows < FEWEST_ROWS:
+            return 0
         margin = chance_factor(n_rows) * self.error
         return -1 if self.change < -margin else int(self.change > margin)
 
@@ -124,6 +137,8 @@ class Difference(NamedTuple):
         sizes = abs(self.change), self.error
         size, error = (f"{100 * value:.1f} points" if self.is_share else number(value, 2) for value in sizes)
         name = self.name if self.name.isupper() or self.name.startswith("Brier") else self.name[0].lower() + self.name[1:]
+        if self.change == 0:
+            return f"its {name} is the same"
         return f"its {name} is {size} {'lower' if (self.change < 0) != self.higher_is_better else 'higher'} (± {error})"
 
 
@@ -157,8 +172,12 @@ def lead_verdict(differences: Sequence[Difference], n_rows: int) -> str:
         return f"It is {'better' if better else 'worse'} than a constant prediction: {_listed(better or worse)}."
     changes = _listed([each.text() for each in differences])
     if n_rows < FEW_ROWS:
-        return f"{row_count(n_rows)} are too few to tell whether it is better than a constant prediction: {changes}."
+        return f"{_too_few(n_rows)} whether it is better than a constant prediction: {changes}."
     return f"It is no better than a constant prediction, by these rows: {changes}."
+
+
+def _too_few(n_rows: int) -> str:
+    return f"{row_count(n_rows)} {'is' if n_rows == 1 else 'are'} too few to tell"
 
 
 def _listed(parts: Sequence[str]) -> str:
@@ -193,7 +212,7 @@ def coverage_verdict(wanted: float, observed: float, n_rows: int, promised: floa
     chance = 2 * math.sqrt(aim * (1 - aim) / n_rows)
     difference = observed - aim
     if abs(difference) <= chance and (chance > MOST_CHANCE or n_rows < LEAST_ROWS):
-        verdict = f"{row_count(n_rows)} are too few to tell more, as chance explains {100 * chance:.0f} points"
+        verdict = f"{_too_few(n_rows)} more, as chance explains {min(100 * chance, 100):.0f} points"
     elif abs(difference) <= chance:
         verdict = f"as promised, within the {100 * chance:.1f} points that chance explains"
     else:
@@ -214,7 +233,7 @@ def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
     slightly = "slightly " if abs(difference) <= 0.03 else ""
     verdict = f"{slightly}{'over' if difference > 0 else 'under'}confident"
     if abs(difference) <= chance and (chance > MOST_CHANCE or n_rows < LEAST_ROWS):
-        verdict = f"{row_count(n_rows)} are too few to tell more, as chance explains {100 * chance:.0f} points"
+        verdict = f"{_too_few(n_rows)} more, as chance explains {min(100 * chance, 100):.0f} points"
     elif abs(difference) <= chance:
         verdict = f"honest, within the {100 * chance:.1f} points that chance explains"
     return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {verdict}."

@@ -10,7 +10,7 @@ from torch.distributions import Distribution, LogNormal, Normal
 from deep_ensembles.distributions import NormalMixture, family, tails
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.scoring._base import ScoringRule, require_numbers
-from deep_ensembles.scoring.log_score import log_score
+from deep_ensembles.scoring.rules import log_score
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.tabular.compare import Comparison, compare_table
     from deep_ensembles.tabular.evaluate import evaluate_table, scores_listing
     from deep_ensembles.tabular.explain import explain_table
-    from deep_ensembles.tabular.fit import FittedTable, fit_table
+    from deep_ensembles.tabular.fit import FittedTable, fit_table, settings_of_targets
     from deep_ensembles.tabular.model import TableModel
+    from deep_ensembles.tabular.parts import predict_files
     from deep_ensembles.tabular.predict import Predicted, PredictionOptions, predict_table
     from deep_ensembles.tabular.row import PredictedRow, predict_row
     from deep_ensembles.tabular.settings import TableSettings, read_settings
@@ -23,8 +24,9 @@ _NAMES = {
     "compare": ("Comparison", "compare_table"),
     "evaluate": ("evaluate_table", "scores_listing"),
     "explain": ("explain_table",),
-    "fit": ("FittedTable", "fit_table"),
+    "fit": ("FittedTable", "fit_table", "settings_of_targets"),
     "model": ("TableModel",),
+    "parts": ("predict_files",),
     "predict": ("Predicted", "PredictionOptions", "predict_table"),
     "row": ("PredictedRow", "predict_row"),
     "settings": ("TableSettings", "read_settings"),
@@ -34,8 +36,8 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Comparison", "FittedTable", "ModelSummary", "Predicted", "PredictedRow", "PredictionOptions", "TableModel",
-    "TableSettings", "compare_table", "evaluate_table", "explain_table", "fit_table", "predict_row", "predict_table",
-    "read_settings", "scores_listing", "show_model",
+    "TableSettings", "compare_table", "evaluate_table", "explain_table", "fit_table", "predict_files", "predict_row",
+    "predict_table", "read_settings", "scores_listing", "settings_of_targets", "show_model",
 ]  # fmt: skip
 
 

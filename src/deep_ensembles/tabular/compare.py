@@ -18,6 +18,7 @@ from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.execution import Execution
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
 from deep_ensembles.report.splits import over_splits, paired
@@ -28,6 +29,7 @@ from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_reci
 from deep_ensembles.tabular.rivals import Rival, rivals
 from deep_ensembles.tabular.settings import TRAINING, TableSettings
 from deep_ensembles.tabular.values import check_values
+from deep_ensembles.training import Checkpoint
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
 DEFAULT = "with default head"  # another deep ensemble, where a head is asked for
@@ -101,6 +103,8 @@ def compare_table(
     *,
     only: Sequence[str] | None = None,
     log: Log = print,
+    checkpoint: Checkpoint | None = None,
+    execution: Execution | None = None,
     verbose: int = 0,
 ) -> Comparison:
     """Compare a deep ensemble with other networks and with models that people know.
@@ -115,16 +119,18 @@ def compare_table(
         n_folds: of the cross-validation; whole groups, or later rows, if a column says so.
         only: names of methods to compare the deep ensemble with; all by default.
         log: called with lines and listings: what the columns are, how rows are used.
-        verbose: 1 for a progress bar on a terminal.
+        checkpoint, execution, verbose: as for `fit_table`.
     """
     check_integer("folds", n_folds, low=2)
-    read = read_data(data, settings, log)
+    read = read_data(data, replace(settings, stream=False), log)
     check_recalibration(settings.recalibration, read.head, len(read))
     schema = read.schema(settings)
     check_values(schema, [read], settings.errors, log)
     log(schema.listing())
     folds = _folds(read, n_folds, settings)
-    methods = _Methods(schema.encode(read.table, "missing"), read, folds, settings, verbose, _chosen(only, read))
+    how = {"checkpoint": checkpoint, "execution": execution, "verbose": verbose}
+    inputs, dense = (known.encode(read.table, "missing") for known in (schema, read.schema(settings, coded=False)))
+    methods = _Methods(inputs, dense, read, folds, settings, how, _chosen(only, read))
     predictions = methods.predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
     measures = _CLASS_SCORES if read.target.classes else _COUNT_SCORES if read.head.kind == "counts" else _NUMBER_SCORES
@@ -189,13 +195,17 @@ def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]
 
 @dataclass(frozen=True, eq=False)
 class _Methods:
-    """Each method trained on all folds, and its predictions for each fold's test rows."""
+    """Each method trained on all folds, and its predictions for each fold's test rows.
+
+    `dense` are inputs for methods that learn no vectors of categories.
+    """
 
     inputs: NDArray[np.float32]
+    dense: NDArray[np.float32]
     read: TableData
     folds: list[Fold]
     settings: TableSettings
-    verbose: int
+    how: Mapping[str, Any]
     chosen: Sequence[str] = (SINGLE, DROPOUT, MSE)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -225,7 +235,8 @@ class _Methods:
         return {name: self._tested(name, train) for name, train in methods.items() if name in wanted}
 
     def _rivals(self, rival: Rival) -> list[Any]:
-        return [rival(task, self.settings.seed) for task in self._tasks]
+        dense = [replace(task, inputs=self.dense[train]) for task, (train, _) in zip(self._tasks, self.folds, strict=True)]
+        return [rival(task, self.settings.seed) for task in dense]
 
     def _mse_ensembles(self) -> list[Any]:
         mse = self._fitted("fast", head=Normal(), scoring_rule=squared_error, recalibration=None)
@@ -239,17 +250,26 @@ class _Methods:
 
     def _fitted(self, effort: str | None = None, **others: Any) -> list[Fitted]:
         """By the recipe, for each fold in its share of the time."""
-        others |= {"verbose": self.verbose}
+        others |= self.how
         if self.settings.time_limit is not None:
             others["time_limit"] = self.settings.time_limit / len(self.folds)
-        return [fit_by_recipe(task, self.settings, effort, **others) for task in self._tasks]
+        points = [{"checkpoint": self._checkpoint(fold)} for fold in range(len(self.folds))]
+        pairs = zip(self._tasks, points, strict=True)
+        return [fit_by_recipe(task, self.settings, effort, **(others | point)) for task, point in pairs]
+
+    def _checkpoint(self, fold: int = 0) -> Checkpoint | None:
+        """Where the state of the method that is trained now is kept."""
+        point: Checkpoint | None = self.how["checkpoint"]
+        return None if point is None else point.numbered(f"{len(self.seconds)}-{fold}")
 
     def _tested(self, name: str, train: Callable[[], Sequence[Callable[[Any], Any]]]) -> list[Any]:
         """What a method's model of each fold predicts for its test rows, within the bounds."""
         start = time.perf_counter()
         models = train()
         trained = time.perf_counter()
-        predictions = [model(self.inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
+        is_class = bool(self.read.target.classes)
+        inputs = self.dense if name in (*rivals(is_class), *[DROPOUT] * (not is_class)) else self.inputs
+        predictions = [model(inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
         n = len(self.folds)
         self.seconds[name] = (trained - start) / n, (time.perf_counter() - trained) / n
         bounds = self.settings.chosen_bounds
@@ -273,9 +293,10 @@ class _Methods:
         """All folds as one stack, for as many epochs as a deep ensemble."""
         given = {name: value for name, value in self.settings.explicit.items() if name in (*TRAINING, "hidden_sizes")}
         usual = {name: chosen[name] for name in ("max_epochs", "patience", "batch_size")} | _DROPOUT
-        others = {"sample_weight": self.read.weights, "verbose": self.verbose, "n_samples": _SAMPLES}
+        others = {"sample_weight": self.read.weights, "n_samples": _SAMPLES, **self.how, "checkpoint": self._checkpoint()}
         rows = [train for train, _ in self.folds]
-        return [*fit_dropout(self.inputs, self.read.y, rows, random_state=self.settings.seed, **(usual | given | others))]
+        how: dict[str, Any] = {"random_state": self.settings.seed, **usual, **given, **others}
+        return [*fit_dropout(self.dense, self.read.y, rows, **how)]
 
 
 def _from_means(ensemble: Ensemble, inputs: Any) -> torch.distributions.Normal:

@@ -96,19 +96,3 @@ def _are_copies(leaders: Groups) -> bool:
 
 def _is_shared(leaders: Groups) -> NDArray[np.bool_]:
     return np.bincount(leaders, minlength=len(leaders))[leaders] > 1
-
-
-def joined(groups: Groups, copies: Groups) -> Groups:
-    """Groups in which copies are together too; without them where that would make one group of half of the rows.
-
-    Example:
-        >>> joined(np.array([0, 0, 1, 2, 3, 4]), np.array([0, 1, 0, 3, 4, 5])).tolist()
-        [0, 0, 0, 1, 2, 3]
-    """
-    from scipy.sparse import coo_array  # late, as SciPy takes a while
-    from scipy.sparse.csgraph import connected_components
-
-    n = int(max(groups.max(), copies.max())) + 1
-    links = coo_array((np.ones(len(groups)), (groups, copies + n)), shape=(2 * n, 2 * n))
-    united = np.unique(connected_components(links, directed=False)[1][groups], return_inverse=True)[1]
-    return united if np.bincount(united).max() <= len(united) / 2 else groups

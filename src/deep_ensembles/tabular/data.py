@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from deep_ensembles import columns
 from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
-from deep_ensembles._splits import Split, hold_out
+from deep_ensembles._splits import Split, hold_out, united
 from deep_ensembles._terminal import Listing
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
-from deep_ensembles.tabular.copies import find_copies, joined
+from deep_ensembles.tabular.copies import find_copies
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.streaming import TableBlocks, is_streamed, read_sample
 from deep_ensembles.tabular.suspicions import Suspicions
+from deep_ensembles.training.blocks import BlockSource
 
 Log = Callable[[str | Listing], None]
 LEAST_ROWS = 10
@@ -40,6 +42,7 @@ class TableData:
         copies: a number for each row, the same for rows of (nearly) equal inputs; None where there are none.
         notes: what a person should look at before training.
         known_schema: what the columns of all rows are; None for some rows.
+        source: all rows, to train on, where these are a sample of them.
     """
 
     table: pa.Table
@@ -54,21 +57,29 @@ class TableData:
     copies: NDArray[np.int64] | None = None
     notes: tuple[str, ...] = ()
     known_schema: columns.Schema | None = None
+    source: BlockSource | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
+    @property
+    def n_trained(self) -> int:
+        """How many rows there are to train on."""
+        return len(self) if self.source is None else self.source.n_rows
+
     def task(self, inputs: NDArray[np.float32]) -> Task:
         """What the recipe needs to know."""
         n_classes = len(self.target.classes)
-        return Task(inputs, self.y, n_classes, n_classes or 1, self.head, self.weights, self.together)
+        levels = None if self.known_schema is None else self.known_schema.levels
+        known = self.weights, self.together, levels, self.source
+        return Task(inputs, self.y, n_classes, n_classes or 1, self.head, *known)
 
     @property
     def together(self) -> NDArray[np.int64] | None:
         """The number of each row's group: rows that groups or copies hold together; None where there are neither."""
         if self.groups is None or self.copies is None:
             return self.copies if self.groups is None else self.groups
-        return joined(self.groups, self.copies)
+        return united(self.groups, self.copies)
 
     def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
@@ -76,21 +87,26 @@ class TableData:
         schema = self.known_schema if len(rows) == len(self) else None
         return replace(self, table=self.table.take(pa.array(rows)), known_schema=schema, **arrays)
 
-    def schema(self, settings: TableSettings) -> columns.Schema:
-        """What columns are, inferred from the rows."""
-        if self.known_schema is not None:
+    def schema(self, settings: TableSettings, coded: bool = True) -> columns.Schema:
+        """What columns are, inferred from the rows; `coded` as in `infer_schema`."""
+        if self.known_schema is not None and coded:
             return self.known_schema
-        known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal, "errors": "missing"}
+        known: dict[str, Any] = {"kinds": settings.kinds, "decimal": self.decimal, "errors": "missing", "coded": coded}
         return columns.infer_schema(self.table, settings.target, drop=settings.not_inputs, **known)
 
 
 def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
-    """Read a table whole, and log what its target is and which rows are left out."""
-    files = open_table(data)
+    """Read a table whole, or a sample of one that is streamed; log what its target is and which rows are left out."""
+    files = open_table(data, settings.table)
     files.check_columns((settings.target, *settings.roles, *settings.drop, *settings.kinds))
     if settings.target in settings.roles or settings.target in settings.drop:
         raise columns.TableError(f"`{settings.target}` is the target and cannot be anything else")
-    whole = files.read()
+    sample = read_sample(files) if is_streamed(files, settings) else None
+    whole = files.read() if sample is None else sample.table
+    said = "note" if sample is None else "note on the sample"
+    if sample is not None:
+        log(f"the {files.n_rows} rows are read from the files while they are trained on, some at a time; what columns are, "
+            f"settings, recalibration and scores go by a sample of {len(sample.numbers)} rows")  # fmt: skip
     for note in files.notes:
         log(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
@@ -98,14 +114,14 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)
     for note in target.notes:
-        log(f"note: {note}")
+        log(f"{said}: {note}")
     table, rows = whole.filter(pa.array(kept)), np.flatnonzero(kept)
     weights = None if settings.weights is None else columns.read_weights(settings.weights, whole[settings.weights], rows)
     if weights is not None:
         log(f"note: rows count in training as `{settings.weights}` says, in scores each counts once")
     if weights is not None and not weights.all():
         counted = weights > 0
-        log(f"note: {(~counted).sum()} rows of weight 0 are left out")
+        log(f"{said}: {(~counted).sum()} rows of weight 0 are left out")
         table, y, rows, weights = table.filter(pa.array(counted)), y[counted], rows[counted], weights[counted]
     if len(y) < LEAST_ROWS:
         raise columns.TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(y)}")
@@ -117,8 +133,12 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     read = TableData(table, target, y, head, rows, weights, groups, times, decimal)
     read = _looked_at(replace(read, known_schema=read.schema(settings)), settings)
     for note in read.notes:
-        log(f"note: {note}")
-    return read
+        log(f"{said}: {note}")
+    if sample is None:
+        return read
+    source = TableBlocks(files, sample, read.schema(settings), target, settings)
+    sampled = read.take(np.flatnonzero(read.rows < len(sample.numbers)))
+    return replace(sampled, rows=sample.numbers[sampled.rows], known_schema=read.known_schema, source=source)
 
 
 def _looked_at(data: TableData, settings: TableSettings) -> TableData:

@@ -1,4 +1,4 @@
-"""Columns that give the target away: equal to it, a line of it, made of it and another, or a name for it."""
+"""Columns that give the target away: equal to it, a line of it, made of it and others, nearly so, or a name for it."""
 
 import warnings
 from collections.abc import Iterator, Mapping
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
+from deep_ensembles.columns.number import median_and_scale
 
 Vector = NDArray[np.float64]
 Line = tuple[float, float]  # slope and intercept
@@ -17,6 +18,8 @@ _FINE = 0.03  # the share of the target's spread that rounding may be; beyond, a
 _LEAST_ROWS, _LEAST_DIFFERENT = 20, 5
 _SAMPLE, _FIRST_LOOK = 4000, 64
 _MOST_COLUMNS = 100
+_NEARLY, _MOST_PARTS = 0.999, 4  # of the variance, by so many columns
+_OUTLYING = 10.0  # distances between quartiles from the median, from which a row says nothing of the others
 _SIGNS = ("−", "+", "×", "÷", "÷")
 
 
@@ -44,6 +47,52 @@ def determined_number(y: Vector, numbers: Mapping[str, Vector]) -> list[tuple[st
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of medians of nothing
         return list(_formulas(names, values, y[rows]))
+
+
+def nearly_determined(y: Vector, numbers: Mapping[str, Vector]) -> tuple[list[str], float, str] | None:
+    """The few columns that give nearly all that varies in a number, how much of it, and how; None where there are none.
+
+    Looked for are weighted sums, and products of powers, that give 99.9 % of the variance of rows they were not fitted to.
+
+    Example:
+        >>> r = np.random.default_rng(0)
+        >>> parts = dict(zip("abcd", r.normal(size=(4, 90))))
+        >>> nearly_determined(parts["a"] + parts["b"] - parts["d"] + 0.01 * r.normal(size=90), parts)
+        (['a', 'b', 'd'], 0.999..., 'a weighted sum')
+    """
+    rows = np.sort(np.random.default_rng(0).permutation(len(y))[:_SAMPLE])
+    names = [name for name, values in numbers.items() if np.isfinite(values[rows]).mean() > 0.9]
+    whole = np.array([y[rows], *(numbers[name][rows] for name in names)])
+    middle, scale = np.array([median_and_scale(values[np.isfinite(values)]) for values in whole]).T[..., None]
+    usual = (np.abs(whole - middle) <= _OUTLYING * scale).all(0)
+    if 2 * usual.sum() < len(rows) or usual.sum() < 2 * _LEAST_ROWS:
+        return None
+    whole = whole[:, usual]
+    with np.errstate(all="ignore"):
+        for how, values in (("a weighted sum", whole), ("a product of powers", np.log(whole))):
+            used = np.flatnonzero(np.isfinite(values).all(1) & (np.ptp(values, axis=1) > 0))
+            if len(used) > 1 and used[0] == 0 and (found := _fewest(values[used])):
+                return [names[used[place] - 1] for place in found[0]], found[1], how
+    return None
+
+
+def _fewest(values: Vector) -> tuple[list[int], float] | None:
+    """The fewest columns `[column, row]` that give the first, found by leaving out what is missed least, and the share of
+    its variance in rows of the other half."""
+    values = (values - values.mean(1, keepdims=True)) / values.std(1, keepdims=True)
+    order = np.argsort(-np.abs(values[1:] @ values[0]))[: min(_MOST_COLUMNS, values.shape[1] // 8)] + 1
+    kept, found = np.sort(order).tolist(), None
+    fit, judge = (half @ half.T / half.shape[1] for half in (values[:, ::2], values[:, 1::2]))
+    while kept:
+        inverse = np.linalg.inv(fit[np.ix_(kept, kept)] + 1e-9 * np.eye(len(kept)))  # of columns that say the same too
+        weights = inverse @ fit[kept, 0]
+        rest = judge[0, 0] - 2 * weights @ judge[kept, 0] + weights @ judge[np.ix_(kept, kept)] @ weights
+        share = 1 - float(rest / judge[0, 0])
+        if not share >= _NEARLY:
+            break
+        found = kept.copy(), min(share, 1.0)
+        kept.pop(int(np.argmin(weights**2 / np.diag(inverse))))
+    return found if found is not None and len(found[0]) <= _MOST_PARTS else None
 
 
 def _formulas(names: list[str], values: Vector, y: Vector) -> Iterator[tuple[str, str]]:

@@ -1,26 +1,29 @@
 """A model and a table that has the target → scores of its predictions, and the report."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa, pc
+from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing, progress
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import Date, Schema, TableError, kind_of, read_times
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
-from deep_ensembles.report import Batch, Evaluation, Report, Unseen, evaluate, influences
-from deep_ensembles.tabular.explain import inputs_of_columns
+from deep_ensembles.report import Batch, Evaluation, Report, RowFacts, Score, Unseen, evaluate, influences, unseen_columns
 from deep_ensembles.tabular.files import TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.predict import BATCH_ROWS
+from deep_ensembles.tabular.profile import Profiler
 
 SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3
 _EXPLAINED_ROWS, _MOST_PREDICTIONS = 1000, 60_000  # of each batch, and in all, to find out what columns are worth
+_MOST_EXPLAINED = 300  # columns; of more, shuffling each would take very long
 
 
 def evaluate_table(
@@ -30,6 +33,7 @@ def evaluate_table(
     coverage: float = 0.9,
     errors: str = "refuse",
     explained: bool = False,
+    table: str | None = None,
     verbose: int = 0,
 ) -> Report:
     """How good predictions for the rows of a table are, given what happened.
@@ -40,21 +44,26 @@ def evaluate_table(
         coverage: the share of rows that intervals should hold.
         errors: `refuse` values that cannot be read, or take them as `missing`.
         explained: whether to find out which columns drive predictions, too.
+        table: the sheet of a workbook or the table of a database, where it holds several.
     """
-    files = open_table(data)
+    files = open_table(data, table)
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    rows = _Rows(model, errors, _about(model, files))
+    rows = _Rows(model, errors, _about(model, files), Profiler(model.schema, model.facts), RowFacts(model.target.name))
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
-        shown: dict[str, Any] = {"columns": rows.columns, "unseen": rows.unseen, "about": rows.about}
+        shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
         common: dict[str, Any] = {"constant": model.constant, "labels": model.labels, "coverage": coverage}
         evaluation = evaluate(rows.batches(files, update), **common, **shown)
-    if explained and evaluation.n_rows > 1:
+    if rows.strange:
+        evaluation = _counting_wrong(evaluation, rows.strange)
+    names = list(model.schema.labels)
+    if explained and evaluation.n_rows > 1 and len(names) <= _MOST_EXPLAINED:
         inputs, targets = (np.concatenate(parts) for parts in zip(*rows.some, strict=True))
-        columns, names = inputs_of_columns(model.schema), model.schema.names
+        columns = model.schema.places
         found = influences(model.ensemble, inputs, columns, names, targets, repeats=2, most_predictions=_MOST_PREDICTIONS)
-        evaluation = replace(evaluation, influences=found)
+        evaluation, names = replace(evaluation, influences=found), [each.column for each in found.columns]
+    evaluation = replace(evaluation, columns=rows.profiler.facts(names))
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 
@@ -65,9 +74,12 @@ class _Rows:
     model: TableModel
     errors: str
     about: dict[str, Any]
+    profiler: Profiler
+    facts: RowFacts
     columns: dict[str, Any] = field(default_factory=dict)
     unseen: list[Unseen] = field(default_factory=list)
     some: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
+    strange: Counter[str] = field(default_factory=Counter)
 
     def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
@@ -77,9 +89,13 @@ class _Rows:
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
         member, first_row, n_rows = self.model.single, 1, 0
-        for batch in files.batches([*schema.names, target.name], BATCH_ROWS):
-            y = target.read(batch.column(target.name), first_row, self.errors)
+        time = time_column(schema, self.model.facts, files.names)
+        shown = [*dict.fromkeys([*schema.names[:SHOWN_COLUMNS], *([] if time is None else [time])])]
+        for batch in files.batches(list(dict.fromkeys([*schema.names, *shown, target.name])), BATCH_ROWS):
+            y = target.read(batch.column(target.name), first_row, "missing" if target.classes else self.errors)
             known = ~np.isnan(y)
+            if target.classes:
+                self.strange.update(target.unread(batch.column(target.name), y))
             rows = np.flatnonzero(known) + first_row
             check_targets(self.model.ensemble.head, target.name, y[known], rows - 1)
             inputs, unseen = schema.encode_with_unseen(batch, self.errors, first_row)
@@ -93,8 +109,9 @@ class _Rows:
             counts += unseen.sum(0)
             for place in np.flatnonzero(unseen.any(0)).tolist():
                 if len(examples[place]) < _EXAMPLES:
-                    examples[place] |= _distinct(cells.column(schema.columns[place].name), unseen[:, place])
-            kept.append(pa.Table.from_batches([cells.select(schema.names[:SHOWN_COLUMNS])]))
+                    examples[place] |= schema.examples(cells, schema.columns[place], unseen[:, place])
+            kept.append(pa.Table.from_batches([cells.select(shown)]))
+            self.profiler.add(cells)
             codes = y[known].astype(np.int64) if target.classes else y[known]
             few = slice(None, None, 1 + len(inputs) // _EXPLAINED_ROWS)
             self.some.append((inputs[few], codes[few]))
@@ -102,30 +119,54 @@ class _Rows:
             point = getattr(self.model.ensemble.head, "point", None)
             yield Batch(self.model.bounded(self.model.ensemble(inputs)), torch.from_numpy(codes), single, point)
         if not n_rows:
-            raise TableError(f"no row has a value of `{target.name}`, so that there is nothing to judge")
-        if left_out := first_row - 1 - n_rows:
+            what = "class that training saw" if self.strange else "value"
+            raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
+        if left_out := first_row - 1 - n_rows - self.strange.total():
             self.about["Left out"] = f"{left_out} row{'s' * (left_out != 1)} without a value of {target.name}"
-            self.columns["row of the table"] = np.concatenate(places)
+        if files.notes:
+            self.about["Files"] = " · ".join(files.notes)
         whole = together(kept)
-        self.columns |= {name: whole[name] for name in whole.column_names}
-        unseen_columns = [
-            Unseen(column.name, column.summary(), int(count), int(count) / n_rows, tuple(shown))
-            for column, count, shown in zip(schema.columns, counts, examples, strict=True)
-            if count
-        ]
-        self.unseen += sorted(unseen_columns, key=lambda column: -column.rows)
+        self.columns |= {name: whole[name] for name in schema.names[:SHOWN_COLUMNS]}
+        self.unseen += unseen_columns(schema.columns, counts.tolist(), examples, n_rows)
+        self.facts.groups, self.facts.numbers = self.profiler.groups(), np.concatenate(places)
+        self.facts.times = None if time is None else row_times(time, whole[time])
 
 
-def _distinct(values: pa.Array, chosen: np.ndarray) -> dict[str, None]:
-    picked = pc.unique(values.filter(pa.array(chosen)).slice(0, 1000)).slice(0, _EXAMPLES)
-    return {"(missing)" if value is None else str(value): None for value in picked.to_pylist()}
+def _counting_wrong(evaluation: Evaluation, strange: Counter[str]) -> Evaluation:
+    """The evaluation with rows of classes that training did not see, which no prediction can name, as wrong."""
+    count, accuracy = strange.total(), evaluation.scores[0]
+    names = ", ".join(f"{name} {rows}" for name, rows in strange.most_common(10)) + ", …" * (len(strange) > 10)
+    shown = f"{count} row{'s' * (count != 1)} of classes that training did not see ({names})"
+    part = evaluation.n_rows / (evaluation.n_rows + count)
+    values = {name: None if (value := getattr(accuracy, name)) is None else value * part for name in ("single", "constant")}
+    over_all = Score("Accuracy, all rows", f"share of all rows; {shown} count as wrong", "higher", accuracy.ensemble * part,
+                     share=True, **values)  # fmt: skip
+    told = f"{evaluation.summary} {shown} count as wrong: of all rows {over_all.text(over_all.ensemble)} are right."
+    scores = (accuracy, over_all, *evaluation.scores[1:])
+    return replace(evaluation, scores=scores, summary=told, about={**evaluation.about, "Unseen classes": shown})
+
+
+def time_column(schema: Schema, facts: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """The column by which rows follow one another: the one that training was told, or the first date."""
+    told = facts.get("settings", {}).get("time")
+    dates = [column.sources[0] for column in schema.columns if isinstance(column, Date)]
+    return told if told in names else next(iter(dates), None)
+
+
+def row_times(name: str, values: pa.ChunkedArray) -> NDArray[Any] | None:
+    """The times of rows as numbers or NumPy's dates; None where some cannot be read."""
+    try:
+        read = read_times(name, values)
+    except ValueError:
+        return None
+    return read.astype(np.int64).astype("datetime64[s]") if kind_of(name, values)[0] == "date" else read
 
 
 def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
     rows = model.facts["rows"]
     return {
         "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + (", …" if len(files.files) > 3 else ""),
-        "Predicted": f"{model.target.name} ({model.target.task})",
+        "Predicted": f"{model.target.label} ({model.target.task})",
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows" + f"; {rows['held_out']} more were held out" * bool(rows["held_out"]),
         "Recalibration": describe_recalibration(model.ensemble.recalibration),

@@ -1,11 +1,10 @@
 """A model and a table → which columns drive its predictions, or why one row is unsure."""
 
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 
-from deep_ensembles.columns import Schema, TableError
+from deep_ensembles.columns import TableError
 from deep_ensembles.report import Influences, Reasons, explain
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.model import TableModel
@@ -13,12 +12,9 @@ from deep_ensembles.tabular.model import TableModel
 _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
-def inputs_of_columns(schema: Schema) -> list[range]:
-    """The places of the inputs of each column."""
-    return [range(*ends) for ends in pairwise([0, *accumulate(column.width for column in schema.columns)])]
-
-
-def explain_table(model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse") -> Influences | Reasons:
+def explain_table(
+    model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse", table: str | None = None
+) -> Influences | Reasons:
     """Which columns drive predictions for the rows of a table, and how unsure they are.
 
     Arguments:
@@ -26,8 +22,9 @@ def explain_table(model: TableModel, data: Any, *, row: int | None = None, error
         data: a file, several, or a folder of parts; with the column that is predicted, errors are explained too.
         row: why this row is unsure, counted from 1 as in the file.
         errors: `refuse` values that cannot be read, or take them as `missing`.
+        table: the sheet of a workbook or the table of a database, where it holds several.
     """
-    files, schema, target = open_table(data), model.schema, model.target
+    files, schema, target = open_table(data, table), model.schema, model.target
     schema.check(files.names)
     has_target = target.name in files.names
     wanted = [*schema.names, *([target.name] if has_target else [])]
@@ -35,19 +32,19 @@ def explain_table(model: TableModel, data: Any, *, row: int | None = None, error
     for batch in files.batches(wanted):
         inputs.append(schema.encode(batch, errors, first_row))
         if has_target:
-            targets.append(target.read(batch.column(target.name), first_row, errors))
+            targets.append(target.read(batch.column(target.name), first_row, "missing" if target.classes else errors))
         first_row += batch.num_rows
         if row is None and first_row > _MOST_ROWS:
             break
     rows, known = np.concatenate(inputs), np.concatenate(targets) if has_target else None
-    columns = inputs_of_columns(schema)
+    columns = schema.places
     if row is not None:
         if not 1 <= row < first_row:
             raise TableError(f"`row` must be from 1 to {first_row - 1}, got {row}")
-        return explain(model.ensemble, rows, columns, schema.names, row=row - 1)
+        return explain(model.ensemble, rows, columns, schema.labels, row=row - 1)
     if known is not None:
         rows, known = rows[~np.isnan(known)], known[~np.isnan(known)]
         known = known.astype(np.int64) if target.classes else known
     if len(rows) < 2:
         raise TableError("explanations need at least 2 rows" + f" with a value of `{target.name}`" * has_target)
-    return explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, columns, schema.names, known)
+    return explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, columns, schema.labels, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -11,26 +12,32 @@ import torch
 from numpy.typing import NDArray
 
 from deep_ensembles import recalibration
+from deep_ensembles._splits import ComplementaryFolds, Split
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.execution import Execution, chosen_execution
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.recalibration.variance_scaling import is_stretchable
+from deep_ensembles.recalibration.fits import is_stretchable
 from deep_ensembles.recipes import Task
-from deep_ensembles.report import Batch, Evaluation, evaluate, first_member
+from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_member
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.bounds import Bounds
 from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
 from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, read_parts
-from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration
+from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
+from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import name_of
 from deep_ensembles.tabular.model import TableModel
+from deep_ensembles.tabular.profile import Profiler, profile_columns, profile_data
 from deep_ensembles.tabular.settings import TableSettings
+from deep_ensembles.tabular.show import PLAIN_WORDS
 from deep_ensembles.tabular.values import check_values
 from deep_ensembles.training import Checkpoint
 
 ENOUGH = 20  # rows to choose a recalibration by
+NESTED_ROWS = 500  # below which choices flatter the rows they are made by so much that scores come from nested models
 _FEW = 30
 _PARTS = 5
 
@@ -49,58 +56,70 @@ class FittedTable:
 
 
 def fit_table(
-    data: Any, settings: TableSettings, *, log: Log = print, checkpoint: Checkpoint | None = None, verbose: int = 0
+    data: Any,
+    settings: TableSettings,
+    *,
+    log: Log = print,
+    checkpoint: Checkpoint | None = None,
+    execution: Execution | None = None,
+    verbose: int = 0,
 ) -> FittedTable:
     """Learn to predict a column of a table from the others.
 
     What the settings leave open is chosen by the recipe of the estimators. Each member holds out a fold, by which settings
-    are chosen and predictions are recalibrated and scored; if rows are held out from all members, these are scored.
+    are chosen and predictions are recalibrated and scored; if rows are held out from all members, these are scored. Where
+    rows are few, choices would flatter the rows they were made by: parts of them are then scored by models of the others.
 
     Arguments:
         data: a file, several, or a folder of parts: CSV and its relatives, or Parquet.
         settings: see `TableSettings`.
         log: called with lines and listings: what the columns are, what is left out, how rows are used.
         checkpoint: where to keep the state of training.
+        execution: where networks are trained; by default in processes where that pays.
         verbose: 1 for a progress bar on a terminal.
     """
     train, rest = read_parts(data, settings, log)
     check_recalibration(settings.recalibration, train.head, len(rest) or len(train))
     schema = train.schema(settings)
+    train = replace(train, known_schema=schema)
     check_values(schema, (train, rest), settings.errors, log)
     log(schema.listing())
-    log(_use_of_rows(len(train), len(rest), settings))
+    is_nested = train.n_trained < NESTED_ROWS and not len(rest) and settings.time_limit is None and train.source is None
+    log(_use_of_rows(train, len(rest), settings, is_nested))
     inputs = schema.encode(train.table, "missing")
     unseen = schema.encode(rest.table, "missing") if len(rest) else None
-    # Where rows are the latest, these say what a recalibration must allow for; folds of earlier ones do not.
-    by_recipe = settings.recalibration == "auto" and train.times is None
-    others: dict[str, Any] = {"checkpoint": checkpoint, "verbose": verbose} | ({} if by_recipe else {"recalibration": None})
+    by_recipe = _by_recipe(settings)
     cuts = _cuts(train, inputs, settings, log)
-    fitted = fit_by_recipe(train.task(inputs), settings, **others)
-    ensemble = fitted.ensemble
+    started = time.monotonic()
+    fitted = _trained(train.task(inputs), settings, checkpoint=checkpoint, execution=execution, verbose=verbose)
+    ensemble, seconds = fitted.ensemble, time.monotonic() - started
     if unseen is None or by_recipe:
         known, mixture = _out_of_fold(ensemble, inputs, train)
     else:
         known, mixture = rest, ensemble.mixture(unseen)
-    kept: dict[str, Any] = {"groups": known.together, "times": known.times, "bounds": settings.chosen_bounds}
-    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, **kept)
-    ensemble = ensemble if by_recipe else replace(ensemble, recalibration=held.fit_all())
-    single = held.fit_all(single=True) if ensemble.n_members > 1 else None
+    ensemble, single, held = _recalibrated(ensemble, known, mixture, settings)
     facts = {
-        "rows": {"trained": len(train), "held_out": len(rest)},
+        "rows": {"trained": train.n_trained, "held_out": len(rest)},
         "constant": _constant(train),
         "settings": asdict(settings),
         "notes": list(train.notes),
         "cuts": [asdict(cut) for cut in cuts],
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
+        "training": _training(ensemble, fitted.chosen["max_epochs"], seconds, settings.time_limit),
+        "profiles": profile_data(profile_columns(schema, train.table)),
     }
     model = TableModel(schema, train.target, ensemble, facts)
     how = held.describe(ensemble.recalibration)
     log(_chosen_listing(facts["chosen"], ensemble, settings))
     log(f"recalibration: {how}")
+    log(f"training took {seconds:.0f} s: {facts['training']}")
     if unseen is not None and by_recipe:
         one = model.bounded(model.single(unseen)) if ensemble.n_members > 1 else None
         judged, batches = rest, iter([Batch(model.bounded(ensemble(unseen)), torch.from_numpy(rest.y), one, held.point)])
+    elif is_nested and (parts := _nested_parts(train, inputs, settings)):
+        judged = train.take(np.concatenate([part for _, part in parts]))
+        batches = (_nested(train, inputs, settings, *part) for part in parts)
     else:
         judged, batches = known.take(np.concatenate(held.parts())), held.batches()
     if len(judged) < _FEW:
@@ -109,6 +128,20 @@ def fit_table(
     evaluation = _evaluated(batches, judged, model, how)
     scores = {score.name: score.ensemble for score in evaluation.scores}
     return FittedTable(replace(model, facts=facts | {"held_out_scores": scores}), evaluation)
+
+
+def settings_of_targets(data: Any, settings: TableSettings) -> list[TableSettings]:
+    """The settings for each target, which are no inputs of each other: `a,b` names two unless a column is called so.
+
+    Arguments:
+        data, settings: as for `fit_table`.
+    """
+    names = [name.strip() for name in settings.target.split(",")]
+    if len(names) == 1 or settings.target in open_table(data, settings.table).names:
+        return [settings]
+    limit = None if settings.time_limit is None else settings.time_limit / len(names)
+    drops = {target: (*settings.drop, *(name for name in names if name != target)) for target in names}
+    return [replace(settings, target=target, drop=drop, time_limit=limit) for target, drop in drops.items()]
 
 
 def _cuts(train: TableData, inputs: NDArray[np.float32], settings: TableSettings, log: Log) -> list[Cut]:
@@ -120,16 +153,71 @@ def _cuts(train: TableData, inputs: NDArray[np.float32], settings: TableSettings
     return cuts
 
 
-def _use_of_rows(n_train: int, n_held: int, settings: TableSettings) -> str:
+def _nested_parts(train: TableData, inputs: NDArray[np.float32], settings: TableSettings) -> list[Split]:
+    """(rows to train on, rows to judge) for each of some parts: classes evenly, copies and groups together."""
+    together, rows = train.task(inputs).together, np.arange(len(train))
+    if len(np.unique(together)) < 2 * _PARTS:
+        return []
+    strata = train.y.astype(np.int64) if train.target.classes else None
+    folds = ComplementaryFolds(_PARTS, together, settings.seed)
+    parts = folds(rows, _PARTS, np.random.default_rng(settings.seed), strata)
+    return [(np.setdiff1d(rows, part), part) for part in parts]
+
+
+def _nested(train: TableData, inputs: NDArray[np.float32], settings: TableSettings, rows: Any, part: Any) -> Batch:
+    """Some rows as they are predicted by what is made of others, from the first choice to the recalibration."""
+    known = train.take(rows)
+    ensemble = _trained(known.task(inputs[rows]), settings).ensemble
+    ensemble, single, held = _recalibrated(ensemble, *_out_of_fold(ensemble, inputs[rows], known), settings)
+    parts = [ensemble] if ensemble.n_members == 1 else [ensemble, replace(ensemble.subset(1), recalibration=single)]
+    bounded = settings.chosen_bounds or (lambda prediction: prediction)
+    whole, one, *_ = [*(bounded(each(inputs[part])) for each in parts), None]
+    return Batch(whole, torch.from_numpy(train.y[part]), one, held.point)
+
+
+def _by_recipe(settings: TableSettings) -> bool:
+    """Whether the recipe recalibrates; where rows are the latest, these say what it must allow for, not folds of earlier."""
+    return settings.recalibration == "auto" and settings.time is None
+
+
+def _trained(task: Task, settings: TableSettings, **others: Any) -> Fitted:
+    return fit_by_recipe(task, settings, **others, **({} if _by_recipe(settings) else {"recalibration": None}))
+
+
+def _recalibrated(
+    ensemble: Ensemble, known: TableData, mixture: Mixture, settings: TableSettings
+) -> tuple[Ensemble, recalibration.Recalibration | None, HeldOut]:
+    """The ensemble, the recalibration of its first member, and the predictions that both were recalibrated by."""
+    kept: dict[str, Any] = {"groups": known.together, "times": known.times, "bounds": settings.chosen_bounds}
+    held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, **kept)
+    ensemble = ensemble if _by_recipe(settings) else replace(ensemble, recalibration=held.fit_all())
+    return ensemble, held.fit_all(single=True) if ensemble.n_members > 1 else None, held
+
+
+def _training(ensemble: Ensemble, most: int, seconds: float, limit: float | None) -> str:
+    """How many epochs there were, and what a time limit cut; without seconds, which the same model need not share."""
+    epochs = np.isfinite(np.zeros((1, 1)) if ensemble.history is None else ensemble.history[0]).sum(1)
+    cut = (
+        ""
+        if limit is None or seconds < 0.95 * limit
+        else f"; the time limit of {limit:g} s cut epochs, and what else to try"
+    )
+    return f"{epochs.min()} to {epochs.max()} of at most {most} epochs{cut}"
+
+
+def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nested: bool) -> str:
     how = "chosen at random"
     if settings.time is not None:
         how = f"the latest by `{settings.time}`"
     elif settings.group is not None:
         how = f"whole groups of `{settings.group}`"
+    if is_nested:
+        return f"{len(train)} rows are used; as they are few, each is judged by a model made of four fifths, without it"
     if not n_held:
-        return f"{n_train} rows are used; each is judged by the networks that hold it out"
+        each = "each" if train.source is None else "each of the sample"
+        return f"{train.n_trained} rows are used; {each} is judged by the networks that hold it out"
     held_out = f"{n_held} held out for scores and recalibration ({how})"
-    return f"{n_train + n_held} rows are used: {n_train} to train on, {held_out}"
+    return f"{len(train) + n_held} rows are used: {len(train)} to train on, {held_out}"
 
 
 def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None, **others: Any) -> Fitted:
@@ -142,6 +230,7 @@ def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None
     if task.groups is not None and not task.together.any():
         raise TableError(f"`{settings.group}` has only one group left to train on, or its groups have equal rows in common, "
                          "and members must hold some out")  # fmt: skip
+    others["execution"] = chosen_execution(others.get("execution"), "auto")
     return fit_recipe(task, settings.explicit | others, effort=effort or settings.effort, random_state=settings.seed)
 
 
@@ -154,20 +243,17 @@ def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableDa
     return train, mixture
 
 
-_LISTED = {
-    "n_members": "networks", "hidden_sizes": "hidden layers", "head": "head", "frequency_scale": "waves (share of networks)",
-    "perturbation": "adversary", "max_epochs": "epochs at most", "patience": "patience", "batch_size": "batch size",
-    "learning_rate": "learning rate",
-}  # fmt: skip
+_LISTED = ("n_members", "hidden_sizes", "head", "networks", "perturbation", "max_epochs", "patience", "batch_size",
+           "learning_rate")  # fmt: skip
 
 
 def _chosen_listing(chosen: Mapping[str, Any], ensemble: Ensemble, settings: TableSettings) -> Listing:
     """What the recipe chose, and what it was told."""
-    waves = [f"{scale} ({share:.0%})" for scale, share in (chosen["frequency_scale"] or {}).items()]
-    shown = {**chosen, "frequency_scale": ", ".join(waves) or "none", "head": name_of(ensemble.head)}
+    kinds = [f"{words} ({share:.0%})" for words, share in (chosen["networks"] or {}).items()]
+    shown = {**chosen, "networks": "; ".join(kinds) or None, "head": name_of(ensemble.head)}
     shown["hidden_sizes"] = " × ".join(map(str, chosen["hidden_sizes"])) or "none"
-    rows = [[name, str(shown[key]), "as asked" if key in settings.explicit else ""]
-            for key, name in _LISTED.items() if shown.get(key) is not None]  # fmt: skip
+    rows = [[PLAIN_WORDS[key], str(shown[key]), "as asked" if key in settings.explicit else ""]
+            for key in _LISTED if shown.get(key) is not None]  # fmt: skip
     return Listing("What was chosen", ["setting", "value", ""], rows, words=["value", ""])
 
 
@@ -175,8 +261,15 @@ def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, r
     """Scores of rows that neither the networks nor the recalibration they are scored with have seen."""
     shown = judged.table.select(model.schema.names[:SHOWN_COLUMNS])
     about = {"Predicted": f"{model.target.name} ({model.target.task})", "Recalibration": recalibrated}
-    columns = {"row of the table": judged.rows + 1, **dict(zip(shown.column_names, shown.columns, strict=True))}
-    return evaluate(batches, constant=model.constant, labels=model.labels, columns=columns, about=about)
+    columns = dict(zip(shown.column_names, shown.columns, strict=True))
+    time, is_new = time_column(model.schema, model.facts, judged.table.column_names), model.facts["rows"]["held_out"] > 0
+    profiler = Profiler(model.schema, model.facts if is_new else {})
+    profiler.add(judged.table)
+    times = None if time is None else row_times(time, judged.table[time])
+    facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, "these rows are those of training")
+    known: dict[str, Any] = {"constant": model.constant, "labels": model.labels}
+    evaluation = evaluate(batches, columns=columns, about=about, facts=facts, **known)
+    return replace(evaluation, columns=profiler.facts(model.schema.labels))
 
 
 def _constant(train: TableData) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _FEW_LEVELS, _FEW_ROWS, _LARGEST_COUNT, _LARGEST_MEAN = 3, 20, 10_000, 50.0
 
 @cache
 def heads() -> Mapping[str, Any]:
-    """The heads that one column can have, by the names of their files."""
+    """The heads that one column can have, by their names in small letters."""
     known = {name.removeprefix("heads."): head for name, head in known_objects().items() if name.startswith("heads.")}
     return {
         re.sub(r"(?<=.)(?=[A-Z])", "_", name).lower(): head

@@ -18,8 +18,9 @@ from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles._terminal import progress
 from deep_ensembles.columns import TableError
 from deep_ensembles.recalibration import Conformal
-from deep_ensembles.tabular.files import TABLES, TableFiles, check_output, open_table, safe_cells, sources, writing
+from deep_ensembles.tabular.files import TableFiles, open_table, sources
 from deep_ensembles.tabular.model import TableModel
+from deep_ensembles.tabular.writing import TABLES, check_output, safe_cells, writing
 
 BATCH_ROWS = 65536
 Result = TypeVar("Result")
@@ -37,6 +38,7 @@ class PredictionOptions:
         keep: columns of the table to carry over.
         errors: `refuse` values that cannot be read, or take them as `missing`.
         safe_cells: put an apostrophe before text that a spreadsheet would run as a formula.
+        table: the sheet of a workbook or the table of a database, where it holds several.
     """
 
     coverage: float = 0.9
@@ -46,6 +48,7 @@ class PredictionOptions:
     keep: tuple[str, ...] = ()
     errors: str = "refuse"
     safe_cells: bool = False
+    table: str | None = None
 
     def __post_init__(self) -> None:
         check_number("coverage", self.coverage, low=0, high=1, above=True, below=True)
@@ -77,12 +80,18 @@ class Predicted:
         abstained: how many are marked for a person; None where that was not options.
         ignored: columns that the model does not know.
         unseen: for columns with values that training did not see, how many rows have one.
+        files: how many were written, or were there.
+        done_before: how many of them were there.
+        notes: what is worth saying of the table.
     """
 
     rows: int
     abstained: int | None
     ignored: Sequence[str]
     unseen: Mapping[str, int]
+    files: int = 1
+    done_before: int = 0
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,34 +228,33 @@ def predict_table(
 
     Arguments:
         model: made by `fit_table`.
-        data: a file, several, or a folder of parts.
-        out: a file that ends in .csv, .tsv, .csv.gz, .tsv.gz or .parquet.
+        data: a file, several, a folder of parts, URLs of these, or `-` for standard input.
+        out: a file that ends in .csv, .tsv, .csv.gz, .tsv.gz, .jsonl or .parquet, or its URL; `-` for standard output.
         workers: threads that predict side by side; worth more than 1 where torch uses one thread each.
         verbose: 1 for a progress bar on a terminal.
-        options: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`, `safe_cells`; see
-            `PredictionOptions`.
+        options: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`, `safe_cells`, `table`;
+            see `PredictionOptions`.
     """
     chosen = PredictionOptions(**options)
     check_task(model, chosen)
     paths = sources(data)
     check_output(out, TABLES, inputs=paths)
-    files = open_table(paths)
+    files = open_table(paths, chosen.table)
     files.check_columns(chosen.keep)
     check_names(model, files.names, chosen)
-    wanted = list(dict.fromkeys([*model.schema.names, *chosen.keep]))
-    rows, abstained = 0, 0
+    wanted = list(dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep]))
+    rows, abstained, marks = 0, 0, [name for name in column_names(model, chosen) if name.startswith("abstain")]
     counts = np.zeros(len(model.schema.columns), dtype=np.int64)
     with writing(out) as table, progress("predicting", files.n_rows, "rows", verbose=verbose) as update:
         for done, unseen in _in_order(partial(predict_batch, model, chosen), _numbered(files, wanted), workers):
-            if "abstain" in done.schema.names:
-                abstained += pc.sum(done.column("abstain")).as_py() or 0
+            abstained += sum(pc.sum(done.column(name)).as_py() or 0 for name in marks)
             table.write(done)
             rows += done.num_rows
             counts += unseen
             update(advance=done.num_rows)
     ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *chosen.keep)]
-    unseen_rows = {name: int(count) for name, count in zip(model.schema.names, counts, strict=True) if count}
-    return Predicted(rows, None if chosen.threshold is None else abstained, ignored, unseen_rows)
+    unseen_rows = {name: int(count) for name, count in zip(model.schema.labels, counts, strict=True) if count}
+    return Predicted(rows, None if chosen.threshold is None else abstained, ignored, unseen_rows, notes=files.notes)
 
 
 def _numbered(files: TableFiles, names: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
@@ -278,6 +286,8 @@ def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: 
 
 def check_task(model: TableModel, options: PredictionOptions) -> None:
     """Refuse options that are for another task."""
+    for part in model.beside:
+        check_task(part, options)
     if model.target.classes and options.abstain_above is not None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
     if not model.target.classes and options.abstain_below is not None:
@@ -288,15 +298,21 @@ def check_task(model: TableModel, options: PredictionOptions) -> None:
 
 def check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
     """Refuse a table that lacks columns, and columns to keep that are called as predictions are."""
-    model.schema.check(names)
+    for part in model.every:
+        part.schema.check(names)
     made = column_names(model, options)
     if clash := [name for name in options.keep if name in made]:
         raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
 
 
 def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
-    """The columns of predictions, in order."""
-    return [name for output in _outputs(model) for name in output.names(model, options)]
+    """The columns of predictions, in order; of several targets, each ends in the name of one."""
+    return [
+        name + f"_{part.target.name}" * bool(model.beside)
+        for part in model.every
+        for output in _outputs(part)
+        for name in output.names(part, options)
+    ]
 
 
 def predict_batch(
@@ -304,17 +320,28 @@ def predict_batch(
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """Predictions for a batch, and for each column of the model how many values training did not see."""
     cells, first_row = numbered
-    made = {name: cells.column(name) for name in options.keep}
+    made: dict[str, Any] = {name: cells.column(name) for name in options.keep}
     with torch.inference_mode():
-        inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
-        mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
-        batch = _Batch(model, options, *map(model.bounded, (mixture, mixture if fitted is None else fitted(mixture))))
-        for output in _outputs(model):
-            if names := output.names(model, options):
-                values = output.values(batch)
-                made |= dict(zip(names, values.T, strict=True)) if "<" in output.name else {output.name: values}
+        predicted, unseen = zip(*(_predicted(part, options, cells, first_row) for part in model.every), strict=True)
+    columns = [column for parts in predicted for column in parts]
+    made |= dict(zip(column_names(model, options), columns, strict=True))
     done = pa.record_batch({name: _array(values) for name, values in made.items()})
-    return safe_cells(done) if options.safe_cells else done, unseen.sum(0)
+    return safe_cells(done) if options.safe_cells else done, unseen[0]
+
+
+def _predicted(
+    model: TableModel, options: PredictionOptions, cells: pa.RecordBatch, first_row: int
+) -> tuple[list[Any], NDArray[np.int64]]:
+    """The columns of predictions of one target, and for each column of the model how many values training did not see."""
+    inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
+    mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
+    batch = _Batch(model, options, *map(model.bounded, (mixture, mixture if fitted is None else fitted(mixture))))
+    made: list[Any] = []
+    for output in _outputs(model):
+        if output.names(model, options):
+            values = output.values(batch)
+            made += list(values.T) if "<" in output.name else [values]
+    return made, unseen.sum(0)
 
 
 def _array(values: NDArray[Any] | Tensor | pa.Array) -> pa.Array:

@@ -8,9 +8,10 @@ from typing import Any
 from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import TableError
-from deep_ensembles.tabular.files import TABLES, check_known, check_output, writing
+from deep_ensembles.tabular.files import check_known
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.predict import PredictionOptions, check_names, check_task, predict_batch
+from deep_ensembles.tabular.writing import TABLES, check_output, writing
 
 _MOST_CLASSES = 10
 
@@ -25,6 +26,7 @@ class PredictedRow:
         values: the columns of a table of predictions, by name.
         gaps: columns that were not given.
         unseen: columns whose value training did not see.
+        unit: of numbers, where training had one.
     """
 
     target: str
@@ -32,6 +34,7 @@ class PredictedRow:
     values: Mapping[str, Any]
     gaps: Sequence[str]
     unseen: Sequence[str]
+    unit: str = ""
 
     def listing(self) -> Listing:
         """To print; of many classes the most probable ones."""
@@ -46,7 +49,7 @@ class PredictedRow:
         rows = [[name, value] for name, value in shown.items() if name not in shares]
         rows += [[name, f"{shares[name]:.4f}"] for name in likely[:_MOST_CLASSES]]
         rows += [["…", f"{len(likely) - _MOST_CLASSES} more"]] if len(likely) > _MOST_CLASSES else []
-        return Listing("", ["predicted", self.target], rows)
+        return Listing("", ["predicted", self.target + f" in {self.unit}" * bool(self.unit)], rows)
 
 
 def _text(value: Any) -> str:
@@ -70,19 +73,21 @@ def predict_row(
     check_task(model, chosen)
     if out is not None:
         check_output(out, TABLES)
-    check_known("the model", row, [*schema.names, *(name for name, _ in schema.dropped), model.target.name])
+    targets = [part.target for part in model.every]
+    check_known("the model", row, [*schema.names, *(name for name, _ in schema.dropped), targets[0].name])
     check_known("the row", chosen.keep, list(row))
-    gaps = [column for column in schema.columns if column.name not in row]
+    gaps = [column for column in schema.columns if not row.keys() >= set(column.sources)]
     if needed := [f"`{column.name}`" for column in gaps if not column.missing]:
         shown = ", ".join(needed[:5]) + ", …" * (len(needed) > 5)
         raise TableError(f"the row lacks {shown}, which every training row had; an empty value makes it a gap all the same")
-    check_names(model, schema.names, chosen)
-    wanted = dict.fromkeys([*schema.names, *chosen.keep])
+    wanted = dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep])
+    check_names(model, list(wanted), chosen)
     cells = pa.record_batch({name: pa.array([row.get(name)]) for name in wanted})
     done, unseen = predict_batch(model, chosen, (cells, 1))
     if out is not None:
         with writing(out) as table:
             table.write(done)
     (values,) = done.to_pylist()
-    odd = [name for name, count in zip(schema.names, unseen, strict=True) if count]
-    return PredictedRow(model.target.name, chosen.coverage, values, [column.name for column in gaps], odd)
+    odd = [name for name, count in zip(schema.labels, unseen, strict=True) if count]
+    name, unit = ", ".join(target.name for target in targets), targets[0].unit if len(targets) == 1 else ""
+    return PredictedRow(name, chosen.coverage, values, [column.name for column in gaps], odd, unit)

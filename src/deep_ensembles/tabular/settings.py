@@ -38,6 +38,7 @@ class TableSettings:
         head: the distribution to predict: `student_t`, `poisson`, `logit_normal:low=0,high=100`, …; by default the bell
             that suits the rows best, for classes `categorical`.
         bounds: the least and the largest possible number, between which predictions stay: `0,100`, or `0,` for no largest.
+        table: the sheet of a workbook or the table of a database, where it holds several.
         drop: columns that are no inputs.
         kinds: for columns whose kind is known: `number`, `category`, `boolean`, `date`, `text` or `drop`.
         errors: `refuse` values that cannot be read, or take them as `missing`.
@@ -53,6 +54,7 @@ class TableSettings:
         epsilon: of adversarial training, in shares of each input's range; the paper's is 0.01, 0 is none.
         max_epochs, patience, learning_rate, batch_size: as in `Recipe`.
         time_limit: seconds for all that is tried; None for as long as it takes.
+        stream: train from Parquet files block by block, not from memory; by default where the table is too large for that.
         seed: the same seed gives the same model.
     """
 
@@ -60,6 +62,7 @@ class TableSettings:
     task: str | None = None
     head: str | None = None
     bounds: str | None = None
+    table: str | None = None
     drop: tuple[str, ...] = ()
     kinds: Mapping[str, str] = field(default_factory=dict)
     errors: str = "refuse"
@@ -77,6 +80,7 @@ class TableSettings:
     learning_rate: float | None = None
     batch_size: int | None = None
     time_limit: float | None = None
+    stream: bool | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -106,9 +110,14 @@ class TableSettings:
 
     def _check_columns(self) -> None:
         require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
-        for name in ("weights", "group", "time"):
+        for name in ("weights", "group", "time", "table"):
             value = getattr(self, name)
-            require(value is None or isinstance(value, str), name, "the name of a column", value)
+            require(
+                value is None or isinstance(value, str),
+                name,
+                f"the name of a {'table' if name == 'table' else 'column'}",
+                value,
+            )
         listed = isinstance(self.drop, (list, tuple)) and all(isinstance(name, str) for name in self.drop)
         require(listed, "drop", "a list of names of columns", self.drop)
         require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)

@@ -1,9 +1,10 @@
 """What a model folder holds, said without data and without loading its networks."""
 
 import os
+import re
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from deep_ensembles._files import json_ready, model_file_errors, read_config
@@ -11,6 +12,15 @@ from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import Schema, Target
 
 _MOST_CLASSES = 10
+# What settings are called where people read them.
+PLAIN_WORDS = {
+    "n_members": "networks", "hidden_sizes": "hidden layers", "head": "head", "networks": "kinds of networks",
+    "perturbation": "adversary", "max_epochs": "epochs at most", "patience": "patience", "batch_size": "batch size",
+    "learning_rate": "learning rate", "drop_last": "leaves out incomplete batches", "schedule": "learning rate over time",
+    "averaging": "weights are averaged over epochs", "clip_norm": "longest gradient", "early_stopping": "stops early",
+    "standardize_inputs": "inputs are scaled by", "standardize_targets": "target is scaled",
+}  # fmt: skip
+_OBJECT = re.compile(r"([A-Z]\w*)\((.*)\)")
 
 
 @dataclass(frozen=True)
@@ -23,6 +33,7 @@ class ModelSummary:
         schema: the columns of a table; None for models of arrays.
         scores: of rows that were held out in training, by name.
         chosen: settings, as the recipe chose them or was told.
+        beside: models of other targets of the same table.
     """
 
     path: str
@@ -30,6 +41,7 @@ class ModelSummary:
     schema: Schema | None
     scores: Mapping[str, float | None]
     chosen: Mapping[str, Any]
+    beside: Sequence["ModelSummary"] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -40,6 +52,7 @@ class ModelSummary:
                 {"name": column.name, "kind": kind, "summary": column.summary()} for column, kind in names.items()
             ]
             content["left_out"] = dict(self.schema.dropped)
+        content |= {"beside": [other.as_dict() for other in self.beside]} if self.beside else {}
         ready: dict[str, Any] = json_ready(content)
         return ready
 
@@ -48,19 +61,21 @@ class ModelSummary:
         listings: list[Listing | str] = [Listing("", ["model", self.path], self._facts(), words=[self.path])]
         listings += [] if self.schema is None else [self.schema.listing()]
         for title, head, values in (("Held-out scores", "score", self.scores), ("What was chosen", "setting", self.chosen)):
-            rows = [[name.replace("_", " "), _text(value)] for name, value in values.items() if value is not None]
+            rows = [[PLAIN_WORDS.get(name, name.replace("_", " ")), _text(value)]
+                    for name, value in values.items() if value is not None]  # fmt: skip
             listings += [Listing(title, [head, "value"], rows, words=["value"])] if rows else []
-        return [*listings, *self._uses()]
+        return [*listings, *(listing for other in self.beside for listing in other.listings()[:-3]), *self._uses()]
 
     def _facts(self) -> list[list[str]]:
         about, rows = self.about, self.about.get("rows")
         lines = {"kind": about["kind"], "predicts": None, "classes": None, "trained on": None}
         if "target" in about:
-            lines["predicts"] = f"{about['target']} ({about['task']})"
+            lines["predicts"] = f"{about['target']}{' in ' * bool(about['unit'])}{about['unit']} ({about['task']})"
             shown = ", ".join(map(str, about["classes"][:_MOST_CLASSES])) + ", …" * (len(about["classes"]) > _MOST_CLASSES)
             lines["classes"] = shown and f"{len(about['classes'])}: {shown}"
         if rows:
             lines["trained on"] = f"{rows['trained']} rows" + f"; {rows['held_out']} more held out" * bool(rows["held_out"])
+            lines["training"] = about.get("training")
         lines |= {"networks": str(about["networks"]), "size on disk": _size(about["bytes"])}
         lines["written by"] = about["version"] and f"deep-ensembles {about['version']}"
         return [[name, value] for name, value in lines.items() if value]
@@ -77,7 +92,17 @@ class ModelSummary:
 
 
 def _text(value: Any) -> str:
-    """A number, a list or a mapping as people read it."""
+    """A number, a list, a mapping or an object's name and settings as people read it.
+
+    Example:
+        >>> _text("VarianceScaling(factor=3.5)"), _text(True), _text([64, 64])
+        ('variance scaling (factor 3.5)', 'yes', '64, 64')
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str) and (found := _OBJECT.fullmatch(value)):
+        name, settings = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", found[1]).lower(), found[2].replace("=", " ").replace("_", " ")
+        return f"{name} ({settings})" if settings else name
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
@@ -102,13 +127,24 @@ def show_model(path: str | os.PathLike[str]) -> ModelSummary:
     """
     with model_file_errors(path):
         config, n_bytes = read_config(path)
-        about = {"kind": str(config["kind"]), "networks": int(config["ensemble"]["n_members"]), "bytes": n_bytes}
-        about["version"] = str(config.get("versions", {}).get("deep-ensembles", ""))
-        if "table" not in config:
-            return ModelSummary(str(path), about, None, {}, {})
-        table = config["table"]
-        schema, target, facts = Schema.from_data(table["schema"]), Target.from_data(table["target"]), table["facts"]
-        about |= {"target": target.name, "task": target.task, "classes": target.classes, "rows": facts["rows"]}
-        summary = ModelSummary(str(path), about, schema, facts.get("held_out_scores", {}), facts.get("chosen", {}))
+        others = [_summary(path, {**config, **part}, n_bytes) for part in config.get("beside", [])]
+        summary = replace(_summary(path, config, n_bytes), beside=others)
         summary.listings()  # what does not fit together is no model
         return summary
+
+
+def _summary(path: str | os.PathLike[str], config: Mapping[str, Any], n_bytes: int) -> ModelSummary:
+    about = {"kind": str(config["kind"]), "networks": int(config["ensemble"]["n_members"]), "bytes": n_bytes}
+    about["version"] = str(config.get("versions", {}).get("deep-ensembles", ""))
+    if "table" not in config:
+        return ModelSummary(str(path), about, None, {}, {})
+    table = config["table"]
+    schema, target, facts = Schema.from_data(table["schema"]), Target.from_data(table["target"]), table["facts"]
+    about |= {
+        "target": target.name,
+        "unit": target.unit,
+        "task": target.task,
+        "classes": target.classes,
+        "rows": facts["rows"],
+    }
+    return ModelSummary(str(path), about, schema, facts.get("held_out_scores", {}), facts.get("chosen", {}))

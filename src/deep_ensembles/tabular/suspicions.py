@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deep_ensembles import columns
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns.number import median_and_scale
-from deep_ensembles.tabular.determined import determined_number, looked_up
+from deep_ensembles.tabular.determined import determined_number, looked_up, nearly_determined
 
 _MOST_NOTES, _LONGEST_NOTE = 8, 300
 _TOTAL = r"(?i)^\s*(grand|sub|over)?[ -]?(total|totals|sum|summe|gesamt|insgesamt)\b.{0,15}$"
@@ -53,7 +53,7 @@ class Suspicions:
     def inputs(self) -> Mapping[str, NDArray[np.float64]]:
         """Inputs that are numbers or dates, by name; NaN where missing."""
         read = (columns.Number, columns.Date)
-        return {part.name: part.read(self.table[part.name]) for part in self.schema.columns if isinstance(part, read)}
+        return {part.name: part.read(part.cells(self.table)) for part in self.schema.columns if isinstance(part, read)}
 
     @cached_property
     def numbers(self) -> Mapping[str, NDArray[np.float64]]:
@@ -75,6 +75,11 @@ class Suspicions:
                 given.add(drop)
                 yield (f"`{name}` is {formula} in nearly all rows ({shown}), which need not be learnt: --drop "
                        f"{_quoted(drop)} if it is not known beforehand")  # fmt: skip
+            if not given and (found := nearly_determined(self.y, self.inputs)):
+                given, share, how = set(found[0]), np.floor(1e4 * found[1]) / 1e4, found[2]
+                listed, dropped = (mark.join(map(name_of, found[0])) for mark, name_of in ((", ", _ticked), (",", _quoted)))
+                yield (f"{share:.2%} of what varies in `{name}` is {how} of {listed} ({shown}), which need not be learnt: "
+                       f"--drop {dropped} if it is not known beforehand")  # fmt: skip
         rows = np.arange(len(self.y)) if self.copies is None else np.unique(self.copies)
         rows, n_classes = rows[:_ROWS_OF_LEVELS], len(self.target.classes)
         for column in self.schema.names:
@@ -197,6 +202,10 @@ def _sentinels(values: NDArray[np.float64]) -> list[tuple[float, NDArray[np.int6
         if is_apart:
             found.append((float(end), places, others))
     return found
+
+
+def _ticked(name: str) -> str:
+    return f"`{name}`"
 
 
 def _quoted(name: str) -> str:

@@ -2,25 +2,27 @@
 
 import csv as python_csv
 import io
+import itertools
 import re
+import textwrap
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 
 from deep_ensembles._arrow import csv, pa, pc
 from deep_ensembles.columns import TableError
 
-_HEAD = 1 << 20
+_HEAD, _TAIL = 1 << 20, 1 << 13
 _BLOCK, _BLOCK_PER_COLUMN = 1 << 23, 1 << 14
 _LARGEST_BLOCK = 1 << 28
 _NUMBER = re.compile(r"^\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*$")
+_FOOTER = re.compile(r"(?i)^\W*(totals?|sum|sources?|notes?|end of|generated|exported)\b|^\W*[^\W\d][^,;|\t]*:")
 _ROWS = 100
 _SEPARATORS = (",", ";", "\t", "|")
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-_NOT_TABLES = {b"PK\x03\x04": "a zip archive or an Excel file", b"\xd0\xcf\x11\xe0": "an old Excel file", b"%PDF": "a PDF",
-               b"\x89HDF": "an HDF5 file", b"ARROW1": "an Arrow file", b"SQLite": "a database"}  # fmt: skip
+_NOT_TABLES = {b"PK\x03\x04": "a zip archive", b"%PDF": "a PDF", b"\x89HDF": "an HDF5 file", b"ARROW1": "an Arrow file"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Head:
         separator: between values.
         header: the first row, as it is written.
         skipped: how many lines stand before it.
+        titles: what these say.
+        footers: lines that stand below the rows.
     """
 
     compression: str | None
@@ -40,6 +44,8 @@ class Head:
     separator: str
     header: tuple[str, ...]
     skipped: int = 0
+    titles: tuple[str, ...] = ()
+    footers: tuple[str, ...] = ()
 
 
 def read_head(path: Path) -> Head:
@@ -70,9 +76,45 @@ def read_head(path: Path) -> Head:
         text, skipped = text[6:], skipped + 1
     rows_are_whole = len(raw) < _HEAD or raw.endswith(b"\n")
     separator = declared or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
-    header = next(_rows(text, separator, rows_are_whole), ())
-    names = tuple(_decode(name.encode("latin-1")) if eight_bit else name for name in header)
-    return Head(compression, encoding, separator, names, skipped)
+    rows = list(itertools.islice(_rows(text, separator, rows_are_whole), _ROWS))
+    cells = [[_decode(cell.encode("latin-1")) if eight_bit else cell for cell in row] for row, _ in rows]
+    n_titles = _count_titles(cells)
+    names, titles = tuple(cells[n_titles]) if cells else (), filter(None, itertools.chain(*cells[:n_titles]))
+    skipped += rows[n_titles][1] if n_titles else 0
+    footers = _footers(path, len(names), separator) if compression is None and eight_bit else ()
+    return Head(compression, encoding, separator, names, skipped, tuple(titles), footers)
+
+
+def _count_titles(rows: list[list[str]]) -> int:
+    """How many rows stand above the names: shorter ones, or ones of which only the first cell is filled, if what comes next
+    looks like names.
+
+    Example:
+        >>> _count_titles([["Sales 2020"], ["day", "shop", "sold"], ["1", "A", "3"]]), _count_titles([["a"], ["1", "2"]])
+        (1, 0)
+    """
+    usual = Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+
+    def is_title(row: list[str]) -> bool:
+        filled = [place for place, cell in enumerate(row) if cell.strip()]
+        return len(filled) <= max(1, usual // 2) and (len(row) < usual or (usual > 2 and filled == [0]))
+
+    titles = len(list(itertools.takewhile(is_title, rows)))
+    named = rows[titles] if titles < len(rows) - 1 else ["0"]
+    return 0 if any(_NUMBER.match(cell) for cell in named) or len(named) != usual else titles
+
+
+def _footers(path: Path, n_names: int, separator: str) -> tuple[str, ...]:
+    """Lines at the end of a file that say something, and have at most half as many values as there are names."""
+    with open(path, "rb") as file:
+        file.seek(-min(_TAIL, file.seek(0, io.SEEK_END)), io.SEEK_END)
+        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()[1:] if line.strip()]
+
+    def is_footer(line: str) -> bool:
+        return bool(_FOOTER.search(line)) and len(line.split(separator)) <= n_names // 2
+
+    short = len(list(itertools.takewhile(is_footer, reversed(lines))))
+    return tuple(lines[len(lines) - short :]) if short < min(10, len(lines)) else ()
 
 
 def _without_blank_lines(text: str) -> tuple[str, int]:
@@ -112,21 +154,23 @@ def _separator(text: str, whole: bool, usual: str) -> str:
     """The one that cuts the first rows into the most equal numbers of values, at least two."""
     likely = []
     for separator in _SEPARATORS:
-        lengths = [len(row) for row, _ in zip(_rows(text, separator, whole), range(_ROWS), strict=False)]
-        if lengths and lengths[0] > 1:
-            alike = sum(length == lengths[0] for length in lengths) / len(lengths)
-            likely.append((alike, separator == usual and alike == 1, lengths[0], separator))
+        lengths = [len(row) for row, _ in itertools.islice(_rows(text, separator, whole), _ROWS)]
+        common, rows = Counter(lengths).most_common(1)[0] if lengths else (0, 0)
+        if common > 1:
+            likely.append((rows / len(lengths), separator == usual and rows == len(lengths), common, separator))
     return max(likely)[3] if likely else usual
 
 
-def _rows(text: str, separator: str, whole: bool) -> Iterator[list[str]]:
-    """Rows that are not blank; the last one only where the text ends with it."""
-    rows: list[list[str]] = []
+def _rows(text: str, separator: str, whole: bool) -> Iterator[tuple[list[str], int]]:
+    """Rows that are not blank, each with the number of lines before it; the last one only where the text ends with it."""
+    rows: list[tuple[list[str], int]] = []
+    lines, reader = 0, python_csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     with suppress(python_csv.Error):
-        for row in python_csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+        for row in reader:
             if any(row):
                 yield from rows
-                rows = [row]
+                rows = [(row, lines)]
+            lines = reader.line_num
     if whole:
         yield from rows
 
@@ -180,7 +224,7 @@ def _counts(numbers: Sequence[str]) -> bool:
     """Whether these are whole numbers that go up by one, as programs name columns."""
     if len(numbers) < 2 or not all(number.isdigit() for number in numbers):
         return numbers in (["0"], ["1"])
-    return all(int(after) - int(before) == 1 for before, after in pairwise(numbers))
+    return all(int(after) - int(before) == 1 for before, after in itertools.pairwise(numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +276,8 @@ class TextFile:
     def _reader(self, columns: Sequence[str], block: int, raw: bool) -> Iterator[pa.RecordBatch]:
         kinds = dict.fromkeys(self.names, pa.binary() if raw else pa.string())
         parse = csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True)
+        if self.head.footers:
+            parse.invalid_row_handler = lambda row: "skip" if row.text.strip() in self.head.footers else "error"
         convert = csv.ConvertOptions(column_types=kinds, include_columns=list(columns))
         read = csv.ReadOptions(column_names=list(self.names), block_size=block, skip_rows=self.head.skipped)
         read.skip_rows_after_names = 1
@@ -258,6 +304,8 @@ def open_text_file(path: Path) -> TextFile:
     """Look at a file of text."""
     head = read_head(path)
     names, notes = unique_names(head.header)
+    for lines, where in ((head.titles, "above the names of columns"), (head.footers, "below the rows")):
+        notes += [f"what stands {where} is left out: {textwrap.shorten(' '.join(lines), 80)!r}"] if lines else []
     return TextFile(path, head, names, [*(f"{path.name}: {note}" for note in notes), *_check_header(path, head.header)])
 
 

@@ -41,7 +41,7 @@ def _unreadable(column: Column, parts: Sequence[TableData]) -> UnreadableValue |
 def _unreadable_in(part: TableData, column: Column) -> UnreadableValue | None:
     """The same for some rows, by the number of the row in the file."""
     try:
-        column.read(part.table[column.name])
+        column.read(column.cells(part.table))
     except UnreadableValue as error:
         row = int(part.rows[error.row - 1]) + 1
         return UnreadableValue(column.name, error.value, row, error.kind, error.count)

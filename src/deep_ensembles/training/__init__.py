@@ -1,5 +1,6 @@
 """The engine: a list of runs → trained members. `Recipe` describes the settings, `train` is the one loop."""
 
+from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.checkpoint import Checkpoint
 from deep_ensembles.training.data import InMemory, RobustScaling, Rows, Standardization, Streamed
 from deep_ensembles.training.loop import Trained, TrainingDiverged, train
@@ -10,6 +11,6 @@ from deep_ensembles.training.step import Algorithm
 
 __all__ = [
     "Adam", "AdamW", "Algorithm", "Checkpoint", "Constant", "Cosine", "Criterion", "InMemory", "Optimizer", "Recipe",
-    "RobustScaling", "Rows", "Run", "Schedule", "Standardization", "Streamed", "Trained", "TrainingDiverged",
+    "RobustScaling", "Rows", "Run", "Schedule", "Standardization", "Streamed", "Surveyed", "Trained", "TrainingDiverged",
     "plan_runs", "train",
 ]  # fmt: skip

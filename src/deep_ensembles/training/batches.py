@@ -1,10 +1,12 @@
 """Batches: which rows each step of each run takes, and these rows standardised for the run, on the device."""
 
+import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed
 
 Draws = Sequence[tuple[int, int] | None]
 Steps = list[list[int]]  # their sizes, block by block
+# A loader, and which of its rows a run with some rows may see, if that is not those.
+Reading = tuple["BatchLoader", Callable[[np.ndarray], np.ndarray] | None]
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20
@@ -43,10 +48,16 @@ class BatchLoader(ABC):
         like: a tensor of the dtype and on the device that batches should have.
     """
 
+    rows: Rows
+
     def __init__(self, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
         self.groups, self.device, self.dtype = np.asarray(groups), like.device, like.dtype
         self.standardization = Standardization.stack([known.standardization for known in statistics]).to(like.device)
         self.mean_weights = torch.tensor([known.mean_weight for known in statistics], dtype=torch.float64)
+
+    def readings(self, epoch: int) -> Iterator[Reading]:
+        """What an epoch reads one after the other; all at once, unless there is more than memory holds."""
+        yield self, None
 
     @abstractmethod
     def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
@@ -72,10 +83,21 @@ class _MemoryLoader(BatchLoader):
 
     def __init__(self, rows: InMemory, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
         super().__init__(statistics, groups, like)
-        self.n, self.weights = rows.n, rows.weights
-        self.row_bytes = max(1, math.prod(rows.inputs.shape[1:])) * 4
-        ranges = [slice(g, g + 1) for g in range(len(statistics))]
-        self.prepared = len(statistics) == 1 or len(statistics) * rows.n * self.row_bytes <= _PREPARED_BYTES
+        self.rows, self.row_bytes, n = rows, max(1, math.prod(rows.inputs.shape[1:])) * 4, len(statistics)
+        self._take(rows, prepared=n == 1 or n * rows.n * self.row_bytes <= _PREPARED_BYTES)
+
+    def readings(self, epoch: int) -> Iterator[Reading]:
+        if not isinstance(self.rows, Surveyed):
+            yield self, None
+            return
+        for buffer, folds in self.rows.buffers(epoch):
+            loader = copy.copy(self)
+            loader._take(buffer, prepared=False)
+            yield loader, partial(self.rows.seen, folds)
+
+    def _take(self, rows: InMemory, prepared: bool) -> None:
+        self.n, self.weights, self.prepared = rows.n, rows.weights, prepared
+        ranges = [slice(g, g + 1) for g in range(len(self.mean_weights))]
         self.inputs = rows.inputs.to("cpu" if self.device.type == "mps" else self.device)
         targets = rows.targets.to(self.inputs.device)
         if self.prepared:
@@ -125,7 +147,7 @@ class _StreamLoader(BatchLoader):
 
     def __init__(self, rows: Streamed, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
         super().__init__(statistics, groups, like)
-        self.rows = rows
+        self.rows: Streamed = rows
         self.batches: list[list[Row]] = []  # exchanged between epochs, so that workers live on
         workers, pinned = rows.workers, like.device.type == "cuda"
         self.data_loader = DataLoader(

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._checks import check_integer, check_number, require
-from deep_ensembles._files import write_atomically
+from deep_ensembles._files import file_system, location, write_atomically
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Checkpoint:
     """Where and how often the state of a training is written, and whether an existing one is taken up.
 
     Arguments:
-        path: the file.
+        path: the file, or its URL, as in `s3://bucket/state`.
         every_epochs: write after so many epochs.
         every_seconds: write when so many seconds have passed, within an epoch too.
         resume: go on from the file if it exists, with the result that an undisturbed training has, bit for bit.
@@ -38,11 +38,15 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         require(isinstance(self.path, (str, os.PathLike)), "path", "a file name", self.path)
-        object.__setattr__(self, "path", Path(self.path))
+        object.__setattr__(self, "path", location(self.path))
         if self.every_epochs is not None:
             check_integer("every_epochs", self.every_epochs, low=1)
         if self.every_seconds is not None:
             check_number("every_seconds", self.every_seconds, low=0)
+
+    def numbered(self, number: int | str) -> "Checkpoint":
+        """The same for one of several trainings, in a file beside."""
+        return replace(self, path=f"{os.fspath(self.path)}-{number}")
 
 
 @contextmanager
@@ -81,6 +85,13 @@ class CheckpointWriter:
     fingerprint: str
     _last: float = field(default_factory=time.monotonic)
 
+    def __post_init__(self) -> None:
+        path = location(self.settings.path)
+        if isinstance(path, Path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not os.access(path.parent, os.W_OK):
+                raise PermissionError(f"the checkpoint {path} cannot be written: its folder is read-only; take another")
+
     def due(self, epoch: int | None) -> bool:
         """Whether to write now; `epoch` is the number of epochs done, or None within an epoch."""
         every, seconds = self.settings.every_epochs, self.settings.every_seconds
@@ -93,18 +104,25 @@ class CheckpointWriter:
         stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
         metadata["checksum"] = _checksum(stored, metadata["facts"])
-        write_atomically(Path(self.settings.path), safetensors.torch.save(stored, metadata))
+        try:
+            write_atomically(location(self.settings.path), safetensors.torch.save(stored, metadata))
+        except OSError as error:
+            reason = error.strerror or error
+            told = f"the checkpoint {self.settings.path} cannot be written ({reason}); the one before is intact"
+            raise OSError(error.errno, told) from error
         self._last = time.monotonic()
 
     def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The state to go on from, or None if there is none."""
-        path = Path(self.settings.path)
-        if not self.settings.resume or not path.exists():
+        path = location(self.settings.path)
+        system, inside = file_system(path)
+        if not self.settings.resume or not system.exists(inside):
             return None
         try:
-            with safetensors.safe_open(path, "pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            content = system.cat_file(inside)
+            tensors = safetensors.torch.load(content)
+            header = content[8 : 8 + int.from_bytes(content[:8], "little")]
+            metadata = json.loads(header).get("__metadata__", {})
         except (safetensors.SafetensorError, OSError) as error:
             raise ValueError(f"the checkpoint {path} cannot be read ({error}); delete it to start anew") from error
         if metadata.get("checksum") != _checksum(tensors, metadata.get("facts", "")):

@@ -206,6 +206,17 @@ class Rows(ABC):
         for start in range(0, len(rows), size):
             yield self.read(rows[start : start + size])
 
+    def moments(self, rows: np.ndarray) -> tuple[Moments, Moments, float]:
+        """Moments of inputs and of targets, and the mean weight, in one pass."""
+        x = y = Moments.of(torch.empty(0))
+        for inputs, targets, weights in self.chunks(rows):
+            x, y = x.merged(Moments.of(inputs, weights)), y.merged(Moments.of(targets, weights))
+        return x, y, x.weight / len(rows)
+
+    def counts(self, rows: np.ndarray) -> list[int]:
+        """How many rows a run of these takes in an epoch, reading by reading (see `BatchLoader.readings`)."""
+        return [len(rows)]
+
     @abstractmethod
     def digest(self) -> bytes:
         """Bytes that tell this data from other data."""
@@ -339,19 +350,23 @@ class RobustScaling:
 
     def __call__(self, rows: Rows, index: np.ndarray, usual: Moments, of_targets: bool = False) -> tuple[Tensor, Tensor]:
         """Median and unit of each dimension of inputs or targets; `usual` are their moments."""
-        chosen = index[np.linspace(0, len(index) - 1, min(len(index), self.n_rows)).astype(np.int64)]
-        inputs, targets, _ = rows.read(chosen)
+        inputs, targets, _ = rows.read(evenly_spaced(index, self.n_rows))
         values = (targets if of_targets else inputs).double().numpy()
         low, median, high = torch.from_numpy(np.quantile(values, (0.25, 0.5, 0.75), axis=0))
         scale = (high - low) / 1.349
         return median, torch.where(scale > 0, scale, usual.scale())
 
 
+def evenly_spaced(index: np.ndarray, most: int) -> np.ndarray:
+    """Some of the rows, at most so many, evenly spaced."""
+    return index[np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)]
+
+
 def row_statistics(
     rows: Rows, index: np.ndarray, standardize_inputs: bool | RobustScaling, standardize_targets: bool | RobustScaling = True
 ) -> RowStatistics:
     """Measure the rows that a run trains on, in one pass; quantiles take another."""
-    x, y, total = _moments(rows, index)
+    x, y, mean_weight = rows.moments(index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
     shift, scale, reach = _input_units(x, rows.parts)
@@ -363,7 +378,7 @@ def row_statistics(
     units = y.mean, y.scale()
     if isinstance(standardize_targets, RobustScaling):
         units = standardize_targets(rows, index, y, of_targets=True)
-    return RowStatistics(Standardization(**parts), total / len(index), y, units)
+    return RowStatistics(Standardization(**parts), mean_weight, y, units)
 
 
 def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -377,13 +392,3 @@ def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, 
             for unit, values in zip(units, _input_units(x.part(span, shape), None), strict=True):
                 unit[span] = values.reshape(-1)
     return units
-
-
-def _moments(rows: Rows, index: np.ndarray) -> tuple[Moments, Moments, float]:
-    """Moments of inputs and targets, and the sum of weights, in one pass."""
-    x = y = Moments.of(torch.empty(0))
-    total = 0.0
-    for inputs, targets, weights in rows.chunks(index):
-        x, y = x.merged(Moments.of(inputs, weights)), y.merged(Moments.of(targets, weights))
-        total += float(len(inputs) if weights is None else weights.double().sum())
-    return x, y, total

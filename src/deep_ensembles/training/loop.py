@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles._terminal import progress
 from deep_ensembles.members import Factory, Members, copy_runs
-from deep_ensembles.training.batches import Block, Segment, segments, split_segments
+from deep_ensembles.training.batches import BatchLoader, Block, Segment, segments, split_segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Standardization
 from deep_ensembles.training.optimization import Stack, UpdateGroup
 from deep_ensembles.training.prepare import Prepared, fingerprint, prepare
 from deep_ensembles.training.recipe import Recipe, Run
+from deep_ensembles.training.resources import limited_threads, work_per_row
 from deep_ensembles.training.state import TrainingState
 from deep_ensembles.training.step import Algorithm
 
@@ -44,38 +44,53 @@ class Trained:
         history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
         held_out: run → raw outputs for its held-out rows, each half from the epoch that was best for the other; of runs that
             have such halves.
+        state: what another training needs to go on from here, where the recipe asks for it and no run is stopped early.
     """
 
     members: Members
     standardization: Standardization
     history: np.ndarray
     held_out: dict[int, Tensor]
+    state: dict[str, Tensor] = field(default_factory=dict)
 
 
-def train(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Trained:
+def train(
+    build: Factory,
+    rows: Rows,
+    runs: Sequence[Run],
+    algorithm: Algorithm,
+    recipe: Recipe,
+    start: Trained | None = None,
+    report: Callable[[int, str], None] = lambda done, note: None,
+) -> Trained:
     """Train all runs as one stack.
 
     Each run's result is what it would be alone: the loss is the sum over runs of the batch mean, optimisation is
     element-wise, and order, initialisation and noise come from the run's own seed.
+
+    Arguments:
+        start: an earlier training of the same runs to go on from, with its units, up to `max_epochs` in all.
+        report: called after every epoch with the number of epochs that are done, and how it stands.
     """
-    prepared = prepare(build, rows, runs, algorithm, recipe)
+    prepared = prepare(build, rows, runs, algorithm, recipe, None if start is None else start.standardization)
     writer = None
     if recipe.checkpoint is not None:
         writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
     session = _Session(prepared, runs, algorithm, recipe, writer)
+    if start is not None:
+        session.go_on(start)
     session.resume()
-    bar = progress("training", recipe.max_epochs, "epochs", verbose=recipe.verbose, start=session.epochs_done())
-    end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
     # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
     by_hand = not algorithm.uses_autograd(prepared.members)
     interrupts = postponed_interrupts() if writer is not None else nullcontext(lambda: False)
-    with bar as update, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
+    example = rows.read(runs[0].rows[:1])[0]
+    threads = limited_threads(work_per_row(prepared.members.parameters.flat.numel(), example) * recipe.batch_size)
+    with threads, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
-            if time.monotonic() >= end:
+            if time.monotonic() >= session.end:
                 session.active = []
-            note = f"members {len(session.active)}  score {session.state.latest_score():.4f}"
-            update(completed=session.epochs_done(), note=note)
+            report(session.epochs_done(), f"members {len(session.active)}  score {session.state.latest_score():.4f}")
     return session.result()
 
 
@@ -87,6 +102,7 @@ class _Session:
     ) -> None:
         self.prepared, self.runs, self.algorithm, self.recipe, self.writer = prepared, list(runs), algorithm, recipe, writer
         self.interrupted: Callable[[], bool] = lambda: False
+        self.end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
         self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
         self._orders: dict[int, tuple[int, np.ndarray]] = {}
@@ -107,7 +123,6 @@ class _Session:
         precise = torch.float32 if device.type == "mps" else torch.float64
         self.loss = torch.zeros(len(active), dtype=precise, device=device)  # summed over the rows of the current epoch
         self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
-        self._n_rows = np.array([sum(self.recipe.batch_sizes(len(self.runs[r].rows))) for r in active])
         if active:
             index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
             (block,) = self.prepared.loader.blocks(index, active, [[_PROBE_ROWS]])
@@ -117,17 +132,26 @@ class _Session:
 
     def train_epoch(self) -> None:
         """One pass of every active run over its rows, and what is due at the end of an epoch."""
-        orders = [self._order(r) for r in self.active]
-        skip = self.position
-        for segment in split_segments(segments(self._n_rows.tolist(), self.recipe.batch_size), self._max_runs):
-            parts = self.prepared.loader.group_steps(segment.stop - segment.start, segment.sizes)
-            if skip >= len(parts):
-                skip -= len(parts)
-                continue
-            index = np.stack([order[segment.rows] for order in orders[segment.start : segment.stop]])
-            self._train_segment(segment, index, parts, skip)
-            skip = 0
-        self._end_epoch()
+        skip, first_step, first, n_rows = self.position, 0, self.active[0], np.zeros(len(self.active))
+        # Every epoch that a run is trained counts as one or is undone, so that this is the same number for all.
+        readings = self.prepared.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
+        for number, (loader, seen) in enumerate(readings):
+            orders = [self._order(r) if seen is None else self._buffer_order(r, number, seen) for r in self.active]
+            steps = [sum(self._steps(r)[number]) for r in self.active]
+            for segment in split_segments(segments(steps, self.recipe.batch_size), self._max_runs):
+                parts = loader.group_steps(segment.stop - segment.start, segment.sizes)
+                if skip >= len(parts):
+                    skip -= len(parts)
+                    continue
+                index = np.stack([order[segment.rows] for order in orders[segment.start : segment.stop]])
+                moved = replace(segment, first_step=segment.first_step + first_step)
+                self._train_segment(loader, moved, index, parts, skip)
+                skip = 0
+            first_step += len(self._steps(first)[number])
+            n_rows += steps
+            if time.monotonic() >= self.end:
+                break
+        self._end_epoch(n_rows)
 
     def _order(self, r: int) -> np.ndarray:
         """The rows of a run in the order of its current epoch; orders are drawn for a few epochs at once."""
@@ -138,6 +162,12 @@ class _Session:
             rows = np.broadcast_to(run.rows, (ahead, len(run.rows)))
             self._orders[r] = number, stream(run.seed, Purpose.ORDER, number).permuted(rows, axis=1)
         return self._orders[r][1][within]
+
+    def _buffer_order(self, r: int, number: int, seen: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """The rows of a run in a buffer in random order; as many as planned, so that some come twice where they are few."""
+        run, epoch = self.runs[r], int(self.state.epoch[r])
+        order = stream(run.seed, Purpose.ORDER, epoch, number).permutation(seen(run.rows))
+        return np.resize(order, self.prepared.loader.rows.counts(run.rows)[number])
 
     def _unlabelled_order(self, r: int, n_unlabelled: int) -> np.ndarray:
         """Rows without targets for a run's current epoch, as many as it has rows; none comes again before all have come."""
@@ -162,7 +192,9 @@ class _Session:
         for block in loader.blocks(index, runs, parts):
             yield block.inputs.split(block.sizes, 1)
 
-    def _train_segment(self, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int) -> None:
+    def _train_segment(
+        self, loader: BatchLoader, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int
+    ) -> None:
         """Train runs on the rows `index[run, row]`, block by block; the first `skip` blocks are done."""
         recipe, runs = self.recipe, self.active[segment.start : segment.stop]
         first_row = sum(map(sum, parts[:skip]))
@@ -172,7 +204,7 @@ class _Session:
         update = self.stack.updater(segment.start, groups, recipe.optimizer, self._rate_factor, recipe.clip_norm)
         scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
-        blocks = self.prepared.loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
+        blocks = loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
         for block, unlabelled in zip(blocks, self._unlabelled(segment, first_row, parts[skip:]), strict=True):
             raws = []
             for batch, others in zip(self._batches(block), unlabelled, strict=True):
@@ -199,8 +231,12 @@ class _Session:
         rate *= _RESTART_FACTOR ** int(state.restarts[r])
         return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), self._n_steps(r))
 
+    def _steps(self, r: int) -> list[list[int]]:
+        """The sizes of the batches of an epoch, reading by reading."""
+        return [self.recipe.batch_sizes(n) for n in self.prepared.loader.rows.counts(self.runs[r].rows)]
+
     def _n_steps(self, r: int) -> int:
-        return len(self.recipe.batch_sizes(len(self.runs[r].rows)))
+        return sum(map(len, self._steps(r)))
 
     def _rate_factor(self, group: UpdateGroup, step: int) -> float:
         per_epoch = group.steps_per_epoch
@@ -234,9 +270,9 @@ class _Session:
 
     # -- between epochs -------------------------------------------------------------------------------------------
 
-    def _end_epoch(self) -> None:
+    def _end_epoch(self, n_rows: np.ndarray) -> None:
         """Score every run, keep the best weights, restart what diverged, drop what is finished, write a checkpoint."""
-        losses = self.loss.cpu().double().numpy() / self._n_rows
+        losses = self.loss.cpu().double().numpy() / n_rows
         scores = self._held_out_scores() if self._early_stopping.any() else np.full(len(self.active), np.nan)
         finite = np.isfinite(losses) & self._finite() & (np.isfinite(scores) | ~self._early_stopping)
         if not finite.all():
@@ -316,10 +352,27 @@ class _Session:
 
     def result(self) -> Trained:
         """Every run with its best weights."""
-        members = self.prepared.members
+        members, kept = self.prepared.members, self._resumable_state()
         copy_runs(self.state.best_parameters.views, members.parameters.views, None)
         copy_runs(self.state.best_buffers, members.buffers, None)
-        return Trained(members, self.prepared.standardization, self.state.history, self.state.held_out)
+        return Trained(members, self.prepared.standardization, self.state.history, self.state.held_out, kept)
+
+    def _resumable_state(self) -> dict[str, Tensor]:
+        """What another training needs to go on from here, before the best weights take the place of the last."""
+        is_last = len(self.stack.members) == len(self.runs) and not any(len(run.validation) for run in self.runs)
+        if not (self.recipe.resumable and is_last):
+            return {}
+        counters = {name: self.state.tensors()[name] for name in ("epoch", "updates", "restarts")}
+        return {name: tensor.clone() for name, tensor in (self.stack.tensors() | counters).items()}
+
+    def go_on(self, start: Trained) -> None:
+        """Take over networks, and what the optimiser knew of them if that was kept."""
+        self.stack.restore(start.members.parameters.views, start.members.buffers, [(run, run) for run in self.active])
+        for name, tensor in start.state.items():
+            self._tensors()[name].copy_(tensor)
+        done = start.history.shape[2] if start.state else 0
+        self.state.history[:, :, :done] = start.history[:, :, :done]
+        self.state.keep_best(self.stack.evaluated(), self.active, np.ones(len(self.active), dtype=bool))
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 

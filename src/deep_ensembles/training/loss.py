@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from deep_ensembles.heads import Categorical, GaussianMixture, HeadFunction, Normal, Point, StudentT
-from deep_ensembles.heads.gaussian_mixture import MOST_LOGIT
-from deep_ensembles.heads.student_t import MOST_DEGREES
+from deep_ensembles.heads.numbers import MOST_DEGREES, MOST_LOGIT
 from deep_ensembles.scoring import ScoringRule, log_score, squared_error
 
 _softplus_backward = torch.ops.aten.softplus_backward.grad_input

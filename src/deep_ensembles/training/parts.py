@@ -272,15 +272,28 @@ class PartsNetwork(nn.Module):
         return str(self.parts)
 
 
-def with_parts(build: Factory, parts: InputParts) -> Factory:
-    """The factory of networks that take one flat tensor instead of these parts."""
-    build = new_modules(build)
-    return lambda: PartsNetwork(build(), parts)
+class NetworkFactory:
+    """A factory of networks that take one flat tensor instead of parts, if there are any.
+
+    Its first network may be built already. Sent to another process, it builds all of them.
+    """
+
+    def __init__(self, build: Factory, parts: InputParts | None = None) -> None:
+        self.build, self.parts = build, parts
+        self._new = new_modules(build)
+        self.first: list[nn.Module] = []
+
+    def __call__(self) -> nn.Module:
+        network = self.first.pop() if self.first else self._new()
+        return network if self.parts is None else PartsNetwork(network, self.parts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NetworkFactory, (self.build, self.parts)
 
 
 def choose_inputs(
     build: Factory, example: Tensor, parts: InputParts | None, standardize: Any, seed: int
-) -> tuple[Factory, InputParts | None, Any]:
+) -> tuple[NetworkFactory, InputParts | None, Any]:
     """Whether whole numbers reach the network as they are or standardised, by trying the first network on two rows.
 
     A tensor of whole numbers is standardised unless the network refuses that (as an embedding does); whole-number parts
@@ -291,16 +304,15 @@ def choose_inputs(
         example: two rows, packed if there are parts.
         seed: that of the first run, whose network is built here and not again.
     """
-    if parts is None and (not standardize or example.is_floating_point()):
-        return build, parts, standardize
+    factory = NetworkFactory(build)
     with seeded(torch_seed(seed, Purpose.INITIALISATION)):
-        first = [new_modules(build)()]
-    network, factory = first[0], lambda: first.pop() if first else build()
-    if parts is None:
-        refused = _refusal(network, _signs(example)) is not None and _refusal(network, example) is None
-        return factory, None, not refused
-    chosen = _choose_parts(network, example, parts, standardize)
-    return with_parts(factory, chosen), chosen, standardize
+        network = factory()
+    factory.first = [network]
+    if parts is not None:
+        factory.parts = parts = _choose_parts(network, example, parts, standardize)
+    elif standardize and not example.is_floating_point():
+        standardize = _refusal(network, _signs(example)) is None or _refusal(network, example) is not None
+    return factory, parts, standardize
 
 
 def _choose_parts(network: nn.Module, example: Tensor, parts: InputParts, standardize: bool) -> InputParts:

@@ -15,12 +15,16 @@ from torch.distributions import constraints
 from deep_ensembles._random import seeded
 from deep_ensembles.distributions import family
 from deep_ensembles.heads import TargetNeeds
-from deep_ensembles.members import Factory, Members, assemble
+from deep_ensembles.members import Factory, Looped, Members, assemble
+from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding
 from deep_ensembles.training.batches import BatchLoader, batch_loader
-from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, row_statistics
+from deep_ensembles.training.blocks import Surveyed
+from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, evenly_spaced, row_statistics
 from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
+
+_BIN_ROWS = 20_000  # that quantiles are taken of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,8 +44,14 @@ class Prepared:
     unlabelled: BatchLoader | None = None
 
 
-def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe) -> Prepared:
-    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together."""
+def prepare(
+    build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, units: Any = None
+) -> Prepared:
+    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together.
+
+    Arguments:
+        units: those of each run, where they are not to be measured.
+    """
     device = recipe.torch_device()
     statistics, groups = _distinct_statistics(rows, runs, recipe)
     distinct = Standardization.stack([known.standardization for known in statistics])
@@ -49,12 +59,19 @@ def prepare(build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorith
     moved = inputs.is_floating_point() if rows.parts is None else not all(rows.parts.whole)
     if algorithm.perturbation is not None and not moved:
         raise TypeError(f"`perturbation` needs floating-point inputs, got {rows.parts or inputs.dtype}")
-    members = assemble(build, [run.seed for run in runs], inputs, recipe.members)
+    bf16 = recipe.precision == "bf16"
+    members = assemble(build, [run.seed for run in runs], inputs, recipe.members or (Looped if bf16 else None))
+    members.traits.bf16 = bf16
+    _adapt_layers(members, rows, runs, distinct.select(groups))
     raw = _raw_outputs(members, inputs)
     needs = _target_needs(raw, rows, algorithm.criterion, recipe)
     if recipe.standardize_targets and needs.scaling in ("location-scale", "scale"):
         statistics = [known.with_target_units(needs.scaling, algorithm.criterion.is_censored) for known in statistics]
         distinct = Standardization.stack([known.standardization for known in statistics])
+    if units is not None:
+        given = [Standardization(**{name: unit[r] for name, unit in units.tensors().items()}) for r in range(len(runs))]
+        statistics = [dataclasses.replace(statistics[g], standardization=own) for g, own in zip(groups, given, strict=True)]
+        distinct, groups = units, list(range(len(runs)))
     targets = distinct.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, slice(0, 1))[0].to(device)
     _check_loss(raw, targets, algorithm.criterion)
     of_runs = (statistics, groups, members.parameters.flat)
@@ -72,7 +89,7 @@ def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: R
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     digest.update(repr(members.modules[0]).encode())
     names = ("max_epochs", "batch_size", "drop_last", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm",
-             "averaging", "patience", "standardize_inputs", "standardize_targets", "max_restarts")  # fmt: skip
+             "averaging", "patience", "standardize_inputs", "standardize_targets", "max_restarts", "precision")  # fmt: skip
     parts = [algorithm.criterion.head, algorithm.criterion.rule, algorithm.perturbation]
     parts += [getattr(recipe, name) for name in names]
     digest.update(repr([_identity(part) for part in parts]).encode())
@@ -107,6 +124,21 @@ def _distinct_statistics(rows: Rows, runs: Sequence[Run], recipe: Recipe) -> tup
 
 def _row_key(rows: np.ndarray) -> bytes:
     return hashlib.sha256(np.ascontiguousarray(rows, dtype=np.int64).tobytes()).digest()
+
+
+def _adapt_layers(members: Members, rows: Rows, runs: Sequence[Run], units: Standardization) -> None:
+    """Tell layers what they must know of each run: quantiles of its rows (`NumberEmbedding`), its units (`Levels`)."""
+    layers = list(members.modules[0].named_children())
+    for place, (name, layer) in enumerate(layers):
+        if isinstance(layer, NumberEmbedding) and layer.sets_bins:
+            before = torch.nn.Sequential(*(earlier for _, earlier in layers[:place] if not isinstance(earlier, Levels)))
+            for number, run in enumerate(runs):
+                x = units.inputs(rows.read(evenly_spaced(run.rows, _BIN_ROWS))[0][None], torch.float64, [number])[0]
+                for buffer, values in layer.bins(before(x)).items():
+                    members.buffers[f"{name}.{buffer}"][number].copy_(values)
+        if isinstance(layer, Levels) and units.input_shift is not None and units.input_scale is not None:
+            members.buffers[f"{name}.shift"].copy_(units.input_shift[:, layer.columns])
+            members.buffers[f"{name}.scale"].copy_(units.input_scale[:, layer.columns])
 
 
 def _raw_outputs(members: Members, inputs: Tensor) -> Tensor:
@@ -165,6 +197,9 @@ def _target_chunks(rows: Rows) -> Iterator[tuple[int, Tensor]]:
     """All targets with the number of the first: at once from memory, in pieces from a stream."""
     if isinstance(rows, InMemory):
         yield 0, rows.targets
+        if isinstance(rows, Surveyed):
+            _, y, _ = rows.moments(np.arange(len(rows)))
+            yield 0, torch.stack([y.low, y.high]).to(rows.targets.dtype)
         return
     start = 0
     for _, targets, _ in rows.chunks(np.arange(len(rows))):

@@ -8,7 +8,7 @@ import torch
 
 from deep_ensembles._checks import check_flag, check_integer, check_number, require
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles._splits import ComplementaryFolds, Resampling, hold_out
+from deep_ensembles._splits import ComplementaryFolds, PerRow, Resampling, hold_out
 from deep_ensembles.members import Members
 from deep_ensembles.training.batches import batch_sizes
 from deep_ensembles.training.checkpoint import Checkpoint
@@ -34,15 +34,19 @@ class Recipe:
         folds: `ComplementaryFolds()` to let members hold out complementary folds instead, with or without early stopping;
             `Ensemble.out_of_fold` then predicts every training row by members that never saw it.
         patience: stop a member after so many epochs without improvement.
-        time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far.
+        time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far; rows larger
+            than memory are stopped within an epoch.
         resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
         standardize_inputs: train on inputs of mean 0 and deviation 1 per dimension (per channel for images), or with
             `RobustScaling()` of median 0 and usual interquartile range.
         standardize_targets: the same for the targets of a regression.
         max_restarts: how often a member that diverged is taken back to its last good state, at a tenth of its rate.
         checkpoint: where to keep the state, to survive a crash.
+        resumable: keep what the optimiser knows with the ensemble, to train its members for more epochs later.
         members: insist on `Stacked` or `Looped` instead of the fastest way that works.
         device: "auto" (a GPU if there is one), or a torch device.
+        precision: "bf16" for training passes in bfloat16 where torch's autocast has it, one network after another; weights,
+            losses and predictions stay as they are. None for that of the network.
         num_workers: processes that read ahead from a streamed dataset.
         verbose: 0 for silence, 1 for a progress bar on a terminal, 2 to leave it there.
     """
@@ -66,14 +70,17 @@ class Recipe:
     standardize_targets: bool | RobustScaling = True
     max_restarts: int = 3
     checkpoint: Checkpoint | None = None
+    resumable: bool = False
     members: type[Members] | None = None
     device: str | torch.device = "auto"
+    precision: str | None = None
     num_workers: int = 0
     verbose: int = 0
 
     def __post_init__(self) -> None:
         for name in ("max_epochs", "batch_size", "patience"):
             check_integer(name, getattr(self, name), low=1)
+        require(self.precision in (None, "bf16"), "precision", 'None or "bf16"', self.precision)
         for name in ("max_restarts", "num_workers", "verbose"):
             check_integer(name, getattr(self, name), low=0)
         for name, example in (("schedule", "Cosine()"), ("optimizer", "Adam()"), ("resampling", "Bootstrap()")):
@@ -92,7 +99,7 @@ class Recipe:
                 check_number(name, getattr(self, name), low=0, above=True)
         has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
         require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
-        for name in ("drop_last", "early_stopping", "standardize_inputs", "standardize_targets"):
+        for name in ("drop_last", "early_stopping", "resumable", "standardize_inputs", "standardize_targets"):
             if not (name.startswith("standardize") and isinstance(getattr(self, name), RobustScaling)):
                 check_flag(name, getattr(self, name))
 
@@ -137,24 +144,29 @@ class Run:
     perturbation_factor: float = 1.0
 
 
-def plan_runs(rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: np.ndarray | None = None) -> list[Run]:
+def plan_runs(
+    rows: np.ndarray, seeds: Sequence[int], recipe: Recipe, classes: PerRow = None, fold_of: PerRow = None
+) -> list[Run]:
     """One run per seed over the same rows; held-out rows and resampling are each run's own.
 
     Arguments:
         classes: the class of every row of the data, to hold out the same share of each class.
+        fold_of: the fold of every row where that is given: each run then holds out one of them, if it holds out any.
     """
     runs: list[Run] = []
     strata = None if classes is None else classes[rows]
     folds: list[np.ndarray] = []
-    if recipe.folds is not None:
+    if fold_of is not None and fold_of.any():
+        folds = [rows[fold_of[rows] == fold] for fold in range(int(fold_of.max()) + 1)]
+    elif recipe.folds is not None:
         folds = recipe.folds(rows, len(seeds), stream(seeds[0], Purpose.VALIDATION), strata)
     for seed in seeds:
         train, held_out, n_first_half = rows, np.empty(0, dtype=np.int64), 0
         if folds:
             fold = folds[len(runs) % len(folds)]
             train = np.setdiff1d(rows, fold)
-            if recipe.early_stopping and recipe.folds is not None:
-                first, second = recipe.folds.halves(fold, classes)
+            if recipe.early_stopping:
+                first, second = (recipe.folds or ComplementaryFolds()).halves(fold, classes)
                 held_out, n_first_half = np.concatenate([first, second]), len(first) if len(second) else 0
         elif recipe.early_stopping:
             train, held_out = hold_out(rows, recipe.validation_fraction, stream(seed, Purpose.VALIDATION), strata)

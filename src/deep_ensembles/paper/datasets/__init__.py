@@ -4,14 +4,14 @@ import os
 
 from deep_ensembles._checks import require
 from deep_ensembles.images import DatasetError
-from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, class_groups, data_home
+from deep_ensembles.paper.datasets._dataset import Card, Dataset, ImageDataset, Original, class_groups, data_home, file_sum
 from deep_ensembles.paper.datasets.images import IMAGE_CARDS, images
 from deep_ensembles.paper.datasets.toy_cubic import TOY_CARD, toy_cubic
 from deep_ensembles.paper.datasets.uci import UCI_CARDS, uci
 
 __all__ = [
-    "Card", "Dataset", "DatasetError", "ImageDataset", "Original", "card", "cards", "class_groups", "data_home", "images",
-    "load_dataset", "toy_cubic", "uci",
+    "Card", "Dataset", "DatasetError", "ImageDataset", "Original", "card", "cards", "class_groups", "data_home",
+    "file_sum", "images", "load_dataset", "toy_cubic", "uci",
 ]  # fmt: skip
 
 _CARDS = {known.name: known for known in (TOY_CARD, *UCI_CARDS, *IMAGE_CARDS)}

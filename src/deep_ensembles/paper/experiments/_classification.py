@@ -19,8 +19,7 @@ from deep_ensembles import Checkpoint, Cosine, Ensemble, Mixture, __version__, f
 from deep_ensembles._checks import require
 from deep_ensembles.images import ImageFolder
 from deep_ensembles.paper import datasets
-from deep_ensembles.paper.experiments._experiment import Outcome, evenly_spaced
-from deep_ensembles.paper.records import Cell, file_sum
+from deep_ensembles.paper.experiments._experiment import Cell, Outcome, evenly_spaced
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.report.charts import Role
 
@@ -83,13 +82,13 @@ def set_sums(dataset: str) -> dict[str, str]:
     """Checksums of the files of a set that are in the data home."""
     card, home = datasets.card(dataset), datasets.data_home()
     files = {home / part for part in (*card.parts, card.file) if part is not None and (home / part).is_file()}
-    return {path.name: file_sum(path) for path in sorted(files)}
+    return {path.name: datasets.file_sum(path) for path in sorted(files)}
 
 
 def folder_sum(path: Path) -> str:
     """A hash of the names and sizes of a folder's files: reading a million pictures would take too long."""
     if path.is_file():
-        return file_sum(path)
+        return datasets.file_sum(path)
     files = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*") if file.is_file())
     return hashlib.sha256(repr(files).encode()).hexdigest()
 

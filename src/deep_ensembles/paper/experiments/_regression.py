@@ -18,9 +18,8 @@ from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.distributions import Delta
 from deep_ensembles.fitting import CrossValidation, cross_validate
 from deep_ensembles.paper import datasets
-from deep_ensembles.paper.experiments._experiment import Outcome, Selection, evenly_spaced
+from deep_ensembles.paper.experiments._experiment import Cell, Outcome, Selection, evenly_spaced
 from deep_ensembles.paper.probabilistic_backpropagation import fit_runs
-from deep_ensembles.paper.records import Cell, file_sum
 from deep_ensembles.training import Constant, Cosine
 
 METRICS = ("rmse", "nll", "nll_mixture", "crps", "coverage_90")
@@ -48,7 +47,7 @@ def regression_cell(dataset: str, training: str, seed: int, **settings: Any) -> 
         settings: `epochs`; `splits` to take only the first so many; `rows` to train on no more than so many of each.
     """
     card = datasets.card(dataset)
-    data = None if card.file is None else file_sum(datasets.data_home() / card.file)
+    data = None if card.file is None else datasets.file_sum(datasets.data_home() / card.file)
     methods = {name: method.members for name, method in METHODS.items() if method.training == training}
     about = {"version": __version__, "dataset": dataset, "data": data, "training": training, "methods": methods}
     sizes = {"hidden_units": card.hidden_units, "batch_size": BATCH_SIZE, "epochs": EPOCHS, "splits": card.splits}

@@ -10,8 +10,7 @@ import numpy as np
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.experiments import _classification
 from deep_ensembles.paper.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, METHODS, RANDOM
-from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Scale, Selection, Summary
-from deep_ensembles.paper.records import Cell, Record
+from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Scale, Selection, Summary
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
 
 Settings: TypeAlias = dict[str, dict[str, Any]]  # scale -> settings of cells, see `image_cell`

@@ -7,9 +7,8 @@ import torch
 
 from deep_ensembles import metrics
 from deep_ensembles._terminal import Listing
-from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Selection, Summary
 from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression
-from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
 from deep_ensembles.report.splits import over_splits
 

@@ -10,9 +10,8 @@ import torch
 from deep_ensembles import __version__, log_score
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card, toy_cubic
-from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Outcome, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Outcome, Record, Selection, Summary
 from deep_ensembles.paper.experiments._regression import METHODS, component_arrays, mixtures, train_networks, trainings
-from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Band, Figure, Line, Panel, Points, Row
 from deep_ensembles.report.splits import over_splits, paired
 

@@ -1,8 +1,10 @@
 """Table 1 and the appendix table: eight methods on the UCI regression sets, beside the paper's numbers."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,9 +12,8 @@ import numpy as np
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card
 from deep_ensembles.paper.datasets.uci import SETS, YEAR
-from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Selection, Summary
 from deep_ensembles.paper.experiments._regression import DROPOUT_EPOCHS, EPOCHS, METHODS, regression_cells, run_regression
-from deep_ensembles.paper.records import Cell, Record
 from deep_ensembles.report.charts import Figure, Panel, Points, Row
 from deep_ensembles.report.splits import over_splits, paired
 
@@ -29,10 +30,12 @@ VERDICTS: dict[str, Callable[[float, float], bool]] = {  # of the mean of a diff
     "not significantly lower": lambda mean, p: not (mean < 0 and p < SIGNIFICANT),
     "not significantly higher": lambda mean, p: mean <= 0 or p >= SIGNIFICANT,
 }
+UNDERESTIMATES = "The empirical variance of MSE networks underestimates: MSE-5's 90 % interval holds less than 80 %"
 HIDDEN = ("MSE-5", "MSE-10", "ML-5 (rate 0.1)")  # in the figure: their NLL would dwarf the others'
 
 Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, list[float]]]  # (data set, method) -> metric -> one per split
 Difference: TypeAlias = Mapping[str, Any]
+Verdict: TypeAlias = tuple[str, bool, str]  # data set, whether a statement holds there, and the numbers
 
 
 def cells(selection: Selection) -> list[Cell]:
@@ -132,62 +135,58 @@ def _between(ours: str, other: str, metric: str, differences: Sequence[Differenc
 
 
 def _claims(scores: Scores, differences: Sequence[Difference]) -> Iterator[Claim]:
-    within_spread = partial(_within_spread, scores)
-    difference = partial(_difference, differences)
-    yield from within_spread("Deep ensembles (ML-5): NLL within the paper's spread or better", "ML-5")
-    yield from within_spread("Deep ensembles (ML-5): RMSE within the paper's spread or better", "ML-5", "rmse")
-    yield from within_spread("PBP: NLL within its paper's spread or better", "PBP")
-    yield from within_spread("MC-dropout: NLL within its paper's spread or better", "MC-dropout")
-    statement = "An ensemble's NLL is below a single network's"
-    yield from difference(statement, "section 3.3", "ML-5", "ML-1", "lower")
-    statement = "One network that learns its variance has a lower NLL than 10 MSE networks"
-    yield from difference(statement, "appendix A.1", "ML-1", "MSE-10", "lower")
-    statement = "Adversarial training does not significantly help a single network's NLL"
-    yield from difference(statement, "appendix A.1", "ML-1+AT", "ML-1", "not significantly lower")
-    yield from _overlap(scores)
-    for other in ("MC-dropout", "PBP"):
-        statement = f"Deep ensembles' NLL is below {other}'s or not significantly above"
-        yield from difference(statement, "section 3.3", "ML-5", other, "not significantly higher")
-    yield from _under_coverage(scores)
-    statement = "Learning rate 0.1 as written gives the paper's NLL"
-    yield from within_spread(statement, "ML-5 (rate 0.1)", source="section 3.1", printed_as="ML-5")
+    within_spread, differs = partial(_within_spread, scores), partial(_differs, differences)
+    below = "Deep ensembles' NLL is below {}'s or not significantly above"
+    verdicts = {
+        ("Deep ensembles (ML-5): NLL within the paper's spread or better", "Table 1"): within_spread("ML-5"),
+        ("Deep ensembles (ML-5): RMSE within the paper's spread or better", "Table 1"): within_spread("ML-5", "rmse"),
+        ("PBP: NLL within its paper's spread or better", "Table 1"): within_spread("PBP"),
+        ("MC-dropout: NLL within its paper's spread or better", "Table 1"): within_spread("MC-dropout"),
+        ("An ensemble's NLL is below a single network's", "section 3.3"): differs("ML-5", "ML-1", "lower"),
+        ("One network that learns its variance has a lower NLL than 10 MSE networks", "appendix A.1"):
+            differs("ML-1", "MSE-10", "lower"),
+        ("Adversarial training does not significantly help a single network's NLL", "appendix A.1"):
+            differs("ML-1+AT", "ML-1", "not significantly lower"),
+        ("ML-5+AT is very similar to ML-5: the NLL's error bars overlap", "appendix A.1"): _overlap(scores),
+        (below.format("MC-dropout"), "section 3.3"): differs("ML-5", "MC-dropout", "not significantly higher"),
+        (below.format("PBP"), "section 3.3"): differs("ML-5", "PBP", "not significantly higher"),
+        (UNDERESTIMATES, "appendix A.2"): _under_coverage(scores),
+        ("Learning rate 0.1 as written gives the paper's NLL", "section 3.1"):
+            within_spread("ML-5 (rate 0.1)", printed_as="ML-5"),
+    }  # fmt: skip
+    for (statement, source), found in verdicts.items():
+        yield from (Claim(statement, source, *verdict) for verdict in found)
 
 
-def _within_spread(
-    scores: Scores, statement: str, method: str, metric: str = "nll", source: str = "Table 1", printed_as: str = ""
-) -> Iterator[Claim]:
+def _within_spread(scores: Scores, method: str, metric: str = "nll", printed_as: str = "") -> Iterator[Verdict]:
     theirs = printed_as or method
     for (dataset, scored), metrics in scores.items():
         if scored == method and printed(metric, dataset, theirs)[0] is not None:
             mean = over_splits(metrics[metric])["mean"]
             holds = bool(within(metric, dataset, theirs, mean, card(dataset).splits))
-            yield Claim(statement, source, dataset, holds, f"{mean:.3f} (paper {_theirs(metric, dataset, theirs)})")
+            yield dataset, holds, f"{mean:.3f} (paper {_theirs(metric, dataset, theirs)})"
 
 
-def _difference(
-    differences: Sequence[Difference], statement: str, source: str, ours: str, other: str, verdict: str
-) -> Iterator[Claim]:
+def _differs(differences: Sequence[Difference], ours: str, other: str, verdict: str) -> Iterator[Verdict]:
     for gap in _between(ours, other, "nll", differences):
         mean, p = gap["mean"], gap["p_value"]
-        yield Claim(statement, source, gap["dataset"], VERDICTS[verdict](mean, p), f"{mean:+.3f}, p {p:.3f}")
+        yield gap["dataset"], VERDICTS[verdict](mean, p), f"{mean:+.3f}, p {p:.3f}"
 
 
-def _overlap(scores: Scores) -> Iterator[Claim]:
-    statement = "ML-5+AT is very similar to ML-5: the NLL's error bars overlap"
+def _overlap(scores: Scores) -> Iterator[Verdict]:
     for dataset, method in scores:
         if method == "ML-5" and (dataset, "ML-5+AT") in scores:
             plain, adversarial = (over_splits(scores[dataset, name]["nll"]) for name in ("ML-5", "ML-5+AT"))
             overlap = abs(plain["mean"] - adversarial["mean"]) <= plain["sd"] + adversarial["sd"]
             numbers = f"{plain['mean']:.3f} ± {plain['sd']:.3f} and {adversarial['mean']:.3f} ± {adversarial['sd']:.3f}"
-            yield Claim(statement, "appendix A.1", dataset, overlap, numbers)
+            yield dataset, overlap, numbers
 
 
-def _under_coverage(scores: Scores) -> Iterator[Claim]:
-    statement = "The empirical variance of MSE networks underestimates: MSE-5's 90 % interval holds less than 80 %"
+def _under_coverage(scores: Scores) -> Iterator[Verdict]:
     for (dataset, method), metrics in scores.items():
         if method == "MSE-5":
             mean = float(np.mean(metrics["coverage_90"]))
-            yield Claim(statement, "appendix A.2", dataset, mean < 0.8, f"{mean:.1%}")
+            yield dataset, mean < 0.8, f"{mean:.1%}"
 
 
 def _notes(records: Sequence[Record], scale: str) -> list[str]:
@@ -234,50 +233,13 @@ UCI_REGRESSION = Experiment(
 )
 
 
-# data set -> method -> (mean, ±); None where the paper prints none. ± is a standard deviation over splits, but PBP's is a
-# standard error. ML-5 is "Deep Ensembles" of Table 1, whose ± for naval and protein differ from the appendix's.
-_Numbers = dict[str, dict[str, tuple[float, float | None]]]
-
-_METHODS = tuple(METHODS)[:7]
-
-_RMSE = """
-boston-housing          3.01 0.18  2.97 0.85  3.09 0.84  3.10 0.83  3.17 1.00  3.18 0.99  3.28 1.00
-concrete                5.67 0.09  5.23 0.53  5.73 0.50  5.76 0.50  6.08 0.56  6.09 0.54  6.03 0.58
-energy                  1.80 0.05  1.66 0.19  1.61 0.19  1.62 0.18  2.11 0.30  2.09 0.29  2.09 0.29
-kin8nm                  0.10 0.00  0.10 0.00  0.08 0.00  0.08 0.00  0.09 0.00  0.09 0.00  0.09 0.00
-naval-propulsion-plant  0.01 0.00  0.01 0.00  0.00 0.00  0.00 0.00  0.00 0.00  0.00 0.00  0.00 0.00
-power-plant             4.12 0.03  4.02 0.18  4.08 0.15  4.07 0.15  4.10 0.15  4.10 0.15  4.11 0.17
-protein                 4.73 0.01  4.36 0.04  4.49 0.04  4.50 0.02  4.64 0.01  4.75 0.11  4.71 0.06
-wine-quality-red        0.64 0.01  0.62 0.04  0.64 0.04  0.64 0.04  0.64 0.04  0.64 0.04  0.64 0.04
-yacht                   1.02 0.05  1.11 0.38  2.78 0.59  2.68 0.57  1.43 0.57  1.47 0.58  1.58 0.48
-year-prediction-msd     8.88 -     8.85 -     8.92 -     8.95 -     8.89 -     9.02 -     8.89 -
-"""
-
-_NLL = """
-boston-housing           2.57 0.09   2.46 0.25  17.28  6.17  10.61 4.37   2.55 0.36   2.57 0.37   2.41 0.25
-concrete                 3.16 0.02   3.04 0.09  16.07  5.75   8.96 1.73   3.22 0.31   3.21 0.26   3.06 0.18
-energy                   2.04 0.02   1.99 0.09   9.54  4.54   6.70 2.39   1.61 0.40   1.51 0.28   1.38 0.22
-kin8nm                  -0.90 0.01  -0.95 0.03   2.12  0.97   0.11 0.20  -1.11 0.04  -1.12 0.04  -1.20 0.02
-naval-propulsion-plant  -3.73 0.01  -3.80 0.05  -5.68  0.34  -5.85 0.15  -5.65 0.28  -4.08 0.13  -5.63 0.05
-power-plant              2.84 0.01   2.80 0.05  35.78 12.87  22.04 4.42   2.82 0.04   2.82 0.04   2.79 0.04
-protein                  2.97 0.00   2.89 0.01  40.98  7.43  25.73 1.59   2.87 0.03   2.91 0.03   2.83 0.02
-wine-quality-red         0.97 0.01   0.93 0.06  33.73 10.75  20.55 3.72   1.95 4.08   1.58 2.30   0.94 0.12
-yacht                    1.63 0.02   1.55 0.12  10.18  4.86   6.85 2.84   1.26 0.29   1.28 0.36   1.18 0.21
-year-prediction-msd      3.60 -      3.59 -     39.02  -     21.45 -      3.41 -      3.39 -      3.35 -
-"""
-
-
-def _read(text: str) -> _Numbers:
-    numbers: _Numbers = {}
-    for line in text.strip().splitlines():
-        name, *words = line.split()
-        pairs = zip(words[::2], words[1::2], strict=True)
-        values = [(float(mean), None if spread == "-" else float(spread)) for mean, spread in pairs]
-        numbers[name] = dict(zip(_METHODS, values, strict=True))
-    return numbers
-
-
-REGRESSION = {"rmse": _read(_RMSE), "nll": _read(_NLL)}
+@functools.cache
+def _printed() -> dict[tuple[str, ...], tuple[float, float | None]]:
+    """By metric, data set and method. ± is a standard deviation over splits, but PBP's is a standard error. ML-5 is "Deep
+    Ensembles" of Table 1, whose ± for naval and protein differ from the appendix's."""
+    with open(Path(__file__).with_name("printed.tsv"), encoding="utf-8") as file:
+        lines = [line.rstrip("\n").split("\t") for line in file][1:]
+    return {tuple(key): (float(mean), float(spread) if spread else None) for *key, mean, spread in lines}
 
 
 def printed(metric: str, dataset: str, method: str) -> tuple[float | None, float | None]:
@@ -287,7 +249,7 @@ def printed(metric: str, dataset: str, method: str) -> tuple[float | None, float
         >>> printed("nll", "concrete", "ML-5"), printed("crps", "concrete", "ML-5")
         ((3.06, 0.18), (None, None))
     """
-    return REGRESSION.get(metric, {}).get(dataset, {}).get(method, (None, None))
+    return _printed().get((metric, dataset, method), (None, None))
 
 
 def within(metric: str, dataset: str, method: str, ours: float, splits: int) -> bool | None:
@@ -302,7 +264,5 @@ def within(metric: str, dataset: str, method: str, ours: float, splits: int) -> 
     mean, spread = printed(metric, dataset, method)
     if mean is None:
         return None
-    spread = spread or 0.0
-    if method == "PBP":
-        spread = (spread + 0.005) * splits**0.5
+    spread = ((spread or 0.0) + 0.005) * splits**0.5 if method == "PBP" else spread or 0.0
     return round(ours, 2) <= round(mean + spread, 2)

@@ -1,0 +1,151 @@
+"""Rules that are a line or two: of the density, the mean, class probabilities and quantiles."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Distribution
+from torch.nn import functional as F
+
+from deep_ensembles._checks import check_number, require
+from deep_ensembles.distributions import Interpolated, marginal
+from deep_ensembles.mixture import mixture_of
+from deep_ensembles.scoring._base import aligned, over_targets, require_numbers, require_quantiles
+
+
+def log_score(distribution: Distribution, target: Tensor) -> Tensor:
+    r"""Negative log-likelihood in nats, $-\log p(y)$; for classes the cross-entropy. Several targets: their joint one.
+
+    References:
+        Lakshminarayanan, Pritzel, Blundell (2017), equation 1.
+
+    Example:
+        >>> import torch
+        >>> log_score(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), torch.zeros(1))
+        tensor([0.9189])
+    """
+    return -distribution.log_prob(aligned(distribution, target))
+
+
+def beta_nll(distribution: Distribution, target: Tensor, beta: float = 0.5) -> Tensor:
+    r"""Log-likelihood weighted by the predicted variance, $\lfloor\sigma^{2\beta}\rfloor\,(-\log p(y))$.
+
+    $\lfloor\cdot\rfloor$ stops the gradient, so for each input the optimum is the log score's; samples that the network
+    has given up on (large variance) keep pulling at the mean. β = 0 is the log score. Made for training: as a
+    metric use `log_score`. Several targets share the mean of their variances. Another β:
+    `functools.partial(beta_nll, beta=1.0)`.
+
+    References:
+        Seitzer, Tavakoli, Antic, Martius (2022).
+
+    Example:
+        >>> import torch
+        >>> beta_nll(torch.distributions.Normal(torch.zeros(1), torch.full((1,), 2.0)), torch.zeros(1))
+        tensor([3.2242])
+    """
+    require_numbers("beta_nll", distribution)
+    variance = over_targets(distribution, distribution.variance.detach())
+    return variance.pow(beta) * log_score(distribution, target)
+
+
+def squared_error(distribution: Distribution, target: Tensor) -> Tensor:
+    r"""Squared error of the predicted mean, $(y - \mu)^2$, averaged over targets; blind to the spread.
+
+    Example:
+        >>> import torch
+        >>> squared_error(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), torch.tensor([3.0]))
+        tensor([9.])
+    """
+    require_numbers("squared_error", distribution)
+    return over_targets(distribution, (distribution.mean - aligned(distribution, target)).square())
+
+
+def brier(distribution: Distribution, target: Tensor) -> Tensor:
+    r"""Brier score as in the paper, $K^{-1}\sum_k (\delta_{k=y} - p_k)^2$: divided by the number of classes K.
+
+    Of labels that each are there or not, the mean over them of $(y - p)^2$.
+
+    References:
+        Brier (1950); Lakshminarayanan, Pritzel, Blundell (2017), section 2.2.
+
+    Example:
+        >>> import torch
+        >>> brier(torch.distributions.Categorical(torch.tensor([[0.5, 0.5]])), torch.tensor([0]))
+        tensor([0.2500])
+    """
+    single: Any = getattr(distribution, "base_dist", distribution)
+    if isinstance(single, Bernoulli) or getattr(distribution, "kind", "") == "labels":
+        return over_targets(distribution, (aligned(distribution, target) - single.probs).square())
+    probabilities: Tensor | None = getattr(distribution, "probs", None)
+    if probabilities is None or probabilities.dim() == len(distribution.batch_shape):
+        raise TypeError(f"`brier` needs a prediction over classes, got {type(distribution).__name__}")
+    happened = F.one_hot(aligned(distribution, target).long(), probabilities.shape[-1]).to(probabilities.dtype)
+    return (happened - probabilities).square().mean(-1)
+
+
+_LEVELS = tuple(i / 20 for i in range(1, 20))
+
+
+def pinball(distribution: Distribution, target: Tensor, levels: Sequence[float] | None = None) -> Tensor:
+    r"""Mean pinball loss of quantiles, $\frac1L\sum_\ell (y - q_\ell)(\tau_\ell - 1\{y < q_\ell\})$, in the target's units.
+
+    Over ever more evenly spaced levels, twice the loss becomes the `crps`. Averaged over targets. Of counts it is a metric
+    alone: their quantiles jump, so that a network learns nothing from them. Other levels:
+    `functools.partial(pinball, levels=(0.1, 0.5, 0.9))`.
+
+    References:
+        Koenker & Bassett (1978); Gneiting & Raftery (2007), section 6.1.
+
+    Arguments:
+        levels: between 0 and 1; by default those of the head `Quantiles`, for other heads 0.05, 0.1, …, 0.95.
+
+    Example:
+        >>> standard = torch.distributions.Normal(torch.zeros(1), torch.ones(1))
+        >>> pinball(standard, torch.ones(1), levels=(0.5,))
+        tensor([0.5000])
+    """
+    require_numbers("pinball", distribution)
+    shares, values = _quantiles(distribution, levels)
+    above = aligned(distribution, target) - values
+    losses = (shares.to(above) - 0.5) * above + above.abs() / 2  # where it is 0, the slope between both sides'
+    return over_targets(distribution, losses.mean(0))
+
+
+def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tuple[Tensor, Tensor]:
+    """Levels and their quantiles, both broadcastable to `[level, ..., batch, *event]`."""
+    single = marginal(getattr(distribution, "components", distribution))
+    if levels is None and isinstance(single, Interpolated):
+        if not hasattr(distribution, "n_members"):
+            return single.levels.movedim(-1, 0), single.values.movedim(-1, 0)
+        levels = single.levels.reshape(-1, single.levels.shape[-1])[0].tolist()
+    require_quantiles("pinball", single)
+    levels = _LEVELS if levels is None else levels
+    require(len(levels) > 0, "levels", "at least one number", levels)
+    for level in levels:
+        check_number("levels", level, low=0, high=1, above=True, below=True)
+    shape = distribution.batch_shape + distribution.event_shape
+    shares = torch.tensor(levels, dtype=torch.float64).reshape(-1, *[1] * len(shape))
+    return shares, mixture_of(distribution).icdf(shares)
+
+
+def interval_score(distribution: Distribution, target: Tensor, coverage: float = 0.9) -> Tensor:
+    r"""Width of the central interval $[l, u]$ plus a fine for missing it, $(u - l) + \frac2\alpha((l - y)_+ + (y - u)_+)$.
+
+    With α = 1 - `coverage`, in the target's units; averaged over targets. Another coverage:
+    `functools.partial(interval_score, coverage=0.5)`.
+
+    References:
+        Winkler (1972); Gneiting & Raftery (2007), section 6.2.
+
+    Arguments:
+        coverage: the probability between both ends, as much being left below as above.
+
+    Example:
+        >>> import torch
+        >>> interval_score(torch.distributions.Uniform(torch.zeros(1), torch.ones(1)), torch.tensor([0.5]), coverage=0.5)
+        tensor([0.5000])
+    """
+    check_number("coverage", coverage, low=0, high=1, above=True, below=True)
+    missed = 1 - coverage
+    return pinball(distribution, target, levels=(missed / 2, 1 - missed / 2)) * (4 / missed)
