@@ -230,8 +230,8 @@ class Choices:
         usual = PAPER["n_members"] if self.preset == "paper" else 10 if self.effort == "best" or task.is_wide else 5
         return self.explicit.get("n_members", usual)
 
-    def heads(self, task: Task) -> list[Any]:
-        """Heads to compare, the plainest first."""
+    def heads(self, task: Task, has_floor: bool = True) -> list[Any]:
+        """Heads to compare, the plainest first; with a floor under the variance where targets lie on a lattice."""
         if self.explicit.get("head") is not None:
             return [self.explicit["head"]]
         if (
@@ -243,7 +243,7 @@ class Choices:
         ):
             return [task.default_head]
         step, distinct = target_step(task.targets)
-        floor = (step * (task.outlying if task.has_outliers else 1.0)) ** 2 / 12
+        floor = has_floor * (step * (task.outlying if task.has_outliers else 1.0)) ** 2 / 12
         kinds: list[type] = [StudentT]
         if self.effort != "fast" and np.ndim(task.targets) == 1:
             kinds += [Normal, GaussianMixture] if task.n_rows >= 1000 and distinct > 0.5 else [Normal]

@@ -6,26 +6,28 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from deep_ensembles import scoring
 from deep_ensembles._checks import require
 from deep_ensembles._random import RandomState, run_seeds
 from deep_ensembles._splits import ComplementaryFolds
 from deep_ensembles._tensors import is_structured, times_and_events
-from deep_ensembles.distributions import Delta, marginal, rebuilt
+from deep_ensembles._terminal import progress
+from deep_ensembles.distributions import Delta, marginal
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.execution import InProcess, suited
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import Categorical
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.recalibration import Recalibration, Temperature, VarianceScaling, choose, variance_scaling
+from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose
 from deep_ensembles.recalibration.fits import is_stretchable
+from deep_ensembles.recalibration.of_ensembles import stretched, tempered
 from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, target_step
 from deep_ensembles.scoring import censored, log_score
 from deep_ensembles.training.resources import limited_threads
@@ -33,11 +35,10 @@ from deep_ensembles.training.resources import limited_threads
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
 _MANY_ROWS = 20_000  # from which only the best of these networks is trained on all rows, not the best two
 _PILOT_PART = 0.5  # of the epochs that are trained there
-_TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
-_LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
+_ROWS_TO_COMPARE = 2000  # by which it is seen how members differ
 _PRIOR_ROWS = 5.0  # how many rows equal shares are worth
 
 
@@ -107,7 +108,7 @@ class _Search:
         self.task, self.choices, self.random_state = task, choices, random_state
         self.seeds = run_seeds(random_state, 2)
         limit = choices.explicit.get("time_limit")
-        self.end = math.inf if limit is None else time.monotonic() + limit
+        self.end = math.inf if limit is None else time.time() + limit  # of the clock that machines of a cluster share
         self.n_trials, self.part = 0, 1.0
 
     def run(self) -> tuple[list[_Trial], list[float]]:
@@ -117,62 +118,72 @@ class _Search:
         start = Candidate(heads[0], scales[len(scales) // 4], sizes, has_bins=scales[0] > 0)
         can_choose = choices.preset is None and choices.training(task).get("early_stopping") and choices.n_members(task) > 1
         if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and task.inputs.shape[1] <= task.n_rows):
-            return [self.trial(start, task)], [1.0]
+            return self.train([start], task, needed=1), [1.0]
         if task.n_rows <= 1.5 * _PILOT_ROWS:
             return self.best(self.search(start, heads, scales, task))
         rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
-        end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.monotonic()) if self.end < math.inf else math.inf
+        end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.time()) if self.end < math.inf else math.inf
         self.part = _PILOT_PART
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
         self.end, self.part = end, 1.0
-        kept = [self.trial(trials[0].candidate, task)]
-        if len(trials) > 1 and task.n_rows < _MANY_ROWS and "n_members" not in choices.explicit and self.has_time():
-            kept.append(self.trial(trials[1].candidate, task))
-        return self.best(kept)
+        n = 2 if task.n_rows < _MANY_ROWS and "n_members" not in choices.explicit else 1
+        return self.best(self.train([trial.candidate for trial in trials[:n]], task, needed=1))
 
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
-        """Bins; waves without them, of frequencies up and down from the middle as long as that pays; then adversarial
-        training, other heads, and no hidden layers."""
-        trials = [self.trial(start, task)]
-        if start.has_bins and self.has_time():
-            trials.append(self.trial(replace(start, scale=scales[len(scales) // 2], has_bins=False), task))
-        trials += self.walk(trials[-1], scales, task)
-        best = min(trials, key=lambda trial: trial.score)
-        if self.choices.tries_adversary(task) and self.has_time():
-            trials.append(self.trial(replace(best.candidate, epsilon=EPSILON), task))
-        best = min(trials, key=lambda trial: trial.score)
-        usual, _ = self.best(trials)
-        for head in heads[1:]:
-            if self.has_time():
-                trials.append(self.trial(replace(best.candidate, head=head), task))
-                if _is_better(trials[-1].scores, best.scores):
-                    best, others = trials[-1], [replace(trial.candidate, head=head) for trial in usual]
-                    trials += [self.trial(candidate, task) for candidate in others if candidate != best.candidate]
-        if self.choices.tries_linear(task) and self.has_time():
-            trials.append(self.trial(Candidate(heads[0], 0.0, ()), task))
+        """Trials in stages; candidates of a stage may be trained side by side.
+
+        First bins, and waves of three frequencies without them; then the next frequency where an end was better than the
+        middle; then other heads and adversarial training for the best of these, and no hidden layers; last, if another head
+        is better, the other networks with it.
+        """
+        waves = [replace(start, scale=scale, has_bins=False) for scale in scales[1:-1]]
+        trials = self.train([start, *waves], task, needed=1)
+        bare = self.choices.heads(self.task, has_floor=False)
+        if bare != heads and self.beats_rounding(trials[0], task):
+            return self.search(replace(start, head=bare[0]), bare, scales, task)
+        trials += self.train(_next_frequencies(trials, scales), task)
+        best = min(trials, key=_score)
+        adversarial = [replace(best.candidate, epsilon=EPSILON)] if self.choices.tries_adversary(task) else []
+        linear = [Candidate(heads[0], 0.0, ())] if self.choices.tries_linear(task) else []
+        more = self.train([*adversarial, *(replace(best.candidate, head=head) for head in heads[1:]), *linear], task)
+        better = [trial for trial in more if trial.candidate.head != heads[0] and _is_better(trial.scores, best.scores)]
+        if better:
+            head = min(better, key=_score).candidate.head
+            usual, _ = self.best([*trials, *(trial for trial in more if trial.candidate.epsilon)])
+            more += self.train([replace(trial.candidate, head=head) for trial in usual if trial is not best], task)
+        trials += more
         if isinstance(heads[0], Categorical) and task is self.task and self.choices.explicit.get("network") is None:
             families = {trial.candidate.family: trial for trial in trials}
             trials += [self.constant(trial) for trial in families.values()]
         return trials
 
-    def walk(self, first: _Trial, scales: Sequence[float], task: Task) -> list[_Trial]:
-        """Frequencies up and down from those of a trial, as long as that pays."""
-        trials: list[_Trial] = []
-        for direction in (1, -1):
-            place, last = scales.index(first.candidate.scale) + direction, first
-            while 0 <= place < len(scales) and self.has_time():
-                trials.append(self.trial(replace(first.candidate, scale=scales[place]), task))
-                if trials[-1].score >= last.score:
-                    break
-                place, last = place + direction, trials[-1]
-        return trials
+    def train(self, candidates: Sequence[Candidate], task: Task, needed: int = 0) -> list[_Trial]:
+        """Trials of candidates, side by side where that pays.
 
-    def has_time(self) -> bool:
-        """Whether there is time for another trial."""
-        return time.monotonic() < self.end
+        Arguments:
+            needed: how many of them are trained even if there is no time left.
+        """
+        if not candidates:
+            return []
+        builds, first = [self.choices.build(candidate, task) for candidate in candidates], self.n_trials
+        settings = [self.settings(candidate, task, first + i) for i, candidate in enumerate(candidates)]
+        self.n_trials += len(candidates)
+        execution, verbose = self.choices.explicit.get("execution"), settings[0].get("verbose", 0)
+        where = suited(execution, len(candidates), sum(map(partial(_work, task.n_rows), builds, settings)))
+        spreads = where.workers > 1 and len(candidates) > 1
+        inside = {"verbose": 0} if spreads else {"execution": execution}
+        items = [(i, builds[i], settings[i] | inside, i < needed) for i in range(len(candidates))]
+        data = (task.inputs, task.targets) if task.source is None else (task.source,)
+        ensembles = dict[int, Ensemble | None]()
+        with progress("comparing", len(items), "networks", verbose=verbose if spreads else 0) as update:
+            for item, ensemble in (where if spreads else InProcess())(partial(_fit, data, self.end), items):
+                ensembles[item[0]] = ensemble
+                update(advance=1)
+        pairs = [(candidate, ensembles[i]) for i, candidate in enumerate(candidates)]
+        return [_Trial(candidate, made, self.scores(made, task)) for candidate, made in pairs if made is not None]
 
-    def trial(self, candidate: Candidate, task: Task) -> _Trial:
-        """Train a candidate's ensemble."""
+    def settings(self, candidate: Candidate, task: Task, number: int) -> dict[str, Any]:
+        """The settings of `fit_ensemble` for a candidate."""
         choices = self.choices
         settings, n_members = choices.training(task, not candidate.hidden_sizes), choices.n_members(task)
         if choices.preset is None and settings["early_stopping"] and "folds" not in choices.explicit and n_members > 1:
@@ -180,19 +191,21 @@ class _Search:
             n_folds = min(5, n_members, 5 if together is None else len(np.unique(together[task.counted])))
             settings["folds"] = ComplementaryFolds(n_folds, together, self.seeds[0] % 2**32) if n_folds > 1 else None
         settings["max_epochs"] = math.ceil(self.part * settings["max_epochs"])
-        if self.end < math.inf:
-            settings["time_limit"] = max(0.1, self.end - time.monotonic())
-        if settings.get("checkpoint") is not None and self.n_trials:
-            settings["checkpoint"] = settings["checkpoint"].numbered(self.n_trials)
-        seed = run_seeds(self.seeds[0], self.n_trials + 1)[-1] if choices.preset is None else self.random_state
-        self.n_trials += 1
+        if settings.get("checkpoint") is not None and number:
+            settings["checkpoint"] = settings["checkpoint"].numbered(number)
+        seed = run_seeds(self.seeds[0], number + 1)[-1] if choices.preset is None else self.random_state
         settings |= {"head": candidate.head, "n_members": n_members, "random_state": seed}
         settings |= {"perturbation": FastGradientSign(candidate.epsilon)} if candidate.epsilon else {}
-        settings["execution"] = choices.explicit.get("execution")
-        data = (task.inputs, task.targets) if task.source is None else (task.source,)
-        settings |= {"sample_weight": task.sample_weight} if task.source is None else {}
-        ensemble = fit_ensemble(choices.build(candidate, task), *data, **settings)
-        return _Trial(candidate, ensemble, self.scores(ensemble, task))
+        return settings | ({"sample_weight": task.sample_weight} if task.source is None else {})
+
+    def beats_rounding(self, trial: _Trial, task: Task) -> bool:
+        """Whether out-of-fold errors are smaller than those of rounding to the step between targets.
+
+        Then targets were not rounded, and no more noise has to be assumed than there is.
+        """
+        errors = trial.ensemble.out_of_fold(task.inputs).mean.numpy() - task.targets
+        step, _ = target_step(self.task.targets)
+        return bool(np.mean(errors[task.counted] ** 2) < 0.5 * np.var(self.task.targets) * step**2 / 12)
 
     def constant(self, trial: _Trial) -> _Trial:
         """Members that say the shares of classes among their own rows, whatever a row is; of the architecture of a trial.
@@ -269,42 +282,15 @@ class _Search:
         mixture, targets = ensemble.out_of_fold(task.inputs)[counted], torch.from_numpy(np.asarray(task.targets))[counted]
         if asked is not None:
             return asked(mixture, targets)
-        if mixture.kind == "numbers" and is_stretchable(mixture):
-            return self.stretched(ensemble, mixture, targets)
-        return self.tempered(ensemble, mixture, targets) if mixture.kind == "classes" else choose(mixture, targets)
-
-    def tempered(self, ensemble: Ensemble, mixture: Mixture, targets: Tensor) -> Temperature:
-        """One temperature: the best for out-of-fold predictions, which few members make, put right for all.
-
-        Its logarithm falls about linearly with the reciprocal of the number of members, from that of single members.
-        """
-        log = _log_temperature(mixture, targets)
-        k, m = effective_members(mixture.weights), _effective_members_of(ensemble)
-        if k >= _LEAST_SEVERAL:
-            parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
-            singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
-            log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
-        return Temperature(math.exp(log))
-
-    def stretched(self, ensemble: Ensemble, mixture: Mixture, targets: Tensor) -> VarianceScaling:
-        r"""One factor on all deviations: the best for out-of-fold predictions, which few members make, put right for all.
-
-        With r the variance between members in units of that within, k members have an error of $n + r/k$ and say
-        $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
-        """
-        factor = variance_scaling(mixture, targets).factor
-        k, m = effective_members(mixture.weights), _effective_members_of(ensemble)
-        several, n = mixture, k
-        if k < _LEAST_SEVERAL:  # members differ less where most have seen a row, but a single one not at all
-            rows = np.linspace(0, len(self.task.inputs) - 1, min(len(self.task.inputs), 2000)).astype(np.int64)
-            several, n = ensemble.mixture(self.task.inputs[rows]), m
-        if not bool(marginal(several.components).variance.isfinite().all()):  # as of very heavy tails
-            return VarianceScaling(factor)
-        ratio = float((several.epistemic / several.aleatoric).clamp_max(10.0).mean()) * n / max(n - 1, 1e-9)
-        noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
-        factor = ((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5
-        on_lattice = target_step(targets.numpy())[0] > 0  # there heads have a floor, which must not be undercut
-        return VarianceScaling(max(1.0, factor) if on_lattice else factor)
+        weights = torch.ones(ensemble.n_members) if ensemble.weights is None else ensemble.weights
+        if mixture.kind == "classes":
+            return tempered(mixture, targets, weights)
+        if not (mixture.kind == "numbers" and is_stretchable(mixture)):
+            return choose(mixture, targets)
+        some = np.linspace(0, len(task.inputs) - 1, min(len(task.inputs), _ROWS_TO_COMPARE)).astype(np.int64)
+        factor = stretched(mixture, targets, weights, lambda: ensemble.mixture(task.inputs[some])).factor
+        has_floor = getattr(ensemble.head, "min_variance", 0.0) > getattr(type(ensemble.head), "min_variance", 0.0)
+        return VarianceScaling(max(1.0, factor) if has_floor else factor)  # the floor must not be undercut
 
     def described(self, trials: Sequence[_Trial], shares: Sequence[float], recalibration: Any) -> dict[str, Any]:
         """What was chosen, as plain data."""
@@ -322,6 +308,35 @@ class _Search:
             **settings,
             "recalibration": repr(recalibration),
         }
+
+
+def _fit(data: tuple[Any, ...], end: float, item: tuple[int, Any, dict[str, Any], bool]) -> Ensemble | None:
+    """Train the ensemble of a candidate, unless there is no time left for it and it is not needed."""
+    _, build, settings, is_needed = item
+    left = end - time.time()
+    if left <= 0 and not is_needed:
+        return None
+    return fit_ensemble(build, *data, **settings | ({"time_limit": max(0.1, left)} if left < math.inf else {}))
+
+
+def _work(n_rows: int, build: Any, settings: Mapping[str, Any]) -> float:
+    """About how many multiplications the training of an ensemble takes."""
+    n_parameters = sum(parameter.numel() for parameter in build().parameters() if not is_lazy(parameter))
+    return float(n_parameters) * n_rows * settings["max_epochs"] * settings["n_members"]
+
+
+def _next_frequencies(trials: Sequence[_Trial], scales: Sequence[float]) -> list[Candidate]:
+    """Waves of the frequency beyond each end of those that were tried, where that end was better than the middle."""
+    waves = {trial.candidate.scale: trial for trial in trials if trial.candidate.scale and not trial.candidate.has_bins}
+    if len(waves) < len(scales) - 2 or not waves:
+        return []
+    low, middle, high = waves.values()
+    beyond = [scale for end, scale in ((low, scales[0]), (high, scales[-1])) if end.score < middle.score]
+    return [replace(middle.candidate, scale=scale) for scale in beyond]
+
+
+def _score(trial: _Trial) -> float:
+    return trial.score
 
 
 def mixture_shares(log_likelihoods: np.ndarray) -> np.ndarray:
@@ -360,28 +375,3 @@ def _is_better(scores: np.ndarray, others: np.ndarray) -> bool:
 def _log_mixture(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore"):
         return np.logaddexp.reduce(logs + np.log(shares)[:, None], axis=0)
-
-
-def effective_members(weights: Tensor) -> float:
-    """How many members of equal weight would average as well as these.
-
-    Example:
-        >>> effective_members(torch.tensor([0.5, 0.5])), effective_members(torch.tensor([1.0, 0.0]))
-        (2.0, 1.0)
-    """
-    return float(weights.sum().square() / weights.square().sum())
-
-
-def _effective_members_of(ensemble: Ensemble) -> float:
-    return ensemble.n_members if ensemble.weights is None else effective_members(ensemble.weights)
-
-
-def _log_temperature(mixture: Mixture, targets: Tensor) -> float:
-    """The logarithm of the most probable temperature; beforehand it is 1, give or take half."""
-    from scipy.optimize import minimize_scalar
-
-    def loss(log: float) -> float:
-        scores = log_score(Temperature(math.exp(log))(mixture), targets)
-        return float(scores.sum()) + 0.5 * (log / _TEMPERATURE_SPREAD) ** 2
-
-    return float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)

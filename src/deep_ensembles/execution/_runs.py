@@ -65,7 +65,7 @@ class Training:
 def train_runs(training: Training, execution: Execution | None = None) -> Trained:
     """Train a list of runs, piece by piece; by default in this process, one piece after another."""
     pieces, recipe = list(enumerate(training.pieces())), training.recipe
-    where = _where(execution, len(pieces), training.work()[1] / _PER_SECOND)
+    where = suited(execution, len(pieces), training.work()[1])
     at_once = min(where.workers, len(pieces))
     example = training.rows.read(np.arange(1))[0]
     n_numbers = 0 if isinstance(training.rows, Surveyed) else len(training.rows) * example.numel()
@@ -92,10 +92,10 @@ def train_runs(training: Training, execution: Execution | None = None) -> Traine
     return _joined([results[number] for number, _ in pieces])
 
 
-def _where(execution: Execution | None, n_pieces: int, seconds: float) -> Execution:
-    """The execution to use: this process where others do not pay."""
+def suited(execution: Execution | None, n_pieces: int, work: float) -> Execution:
+    """The execution to use for pieces of so many multiplications in all: this process where others do not pay."""
     least = getattr(execution, "least_seconds", 0.0)
-    return InProcess() if execution is None or (least and (n_pieces == 1 or seconds < least)) else execution
+    return InProcess() if execution is None or (least and (n_pieces == 1 or work / _PER_SECOND < least)) else execution
 
 
 def _train_piece(

@@ -1,0 +1,78 @@
+"""One number for an ensemble, from out-of-fold predictions that few of its members make, put right for all of them."""
+
+import math
+from collections.abc import Callable
+from operator import itemgetter
+
+import torch
+from torch import Tensor
+
+from deep_ensembles.distributions import marginal, rebuilt
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration.fits import Temperature, VarianceScaling, variance_scaling
+from deep_ensembles.scoring import log_score
+
+_LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
+_TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
+
+
+def effective_members(weights: Tensor) -> float:
+    """How many members of equal weight would average as well as these.
+
+    Example:
+        >>> effective_members(torch.tensor([0.5, 0.5])), effective_members(torch.tensor([1.0, 0.0]))
+        (2.0, 1.0)
+    """
+    return float(weights.sum().square() / weights.square().sum())
+
+
+def tempered(mixture: Mixture, targets: Tensor, weights: Tensor) -> Temperature:
+    """One temperature for the probabilities of classes.
+
+    The logarithm of the best one falls about linearly with the reciprocal of the number of members, from that of single
+    members.
+
+    Arguments:
+        mixture: out-of-fold predictions.
+        targets: what came.
+        weights: of all members of the ensemble.
+    """
+    log = _log_temperature(mixture, targets)
+    k, m = effective_members(mixture.weights), effective_members(weights)
+    if k >= _LEAST_SEVERAL:
+        parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
+        singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
+        log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
+    return Temperature(math.exp(log))
+
+
+def stretched(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture]) -> VarianceScaling:
+    r"""One factor on all deviations.
+
+    With r the variance between members in units of that within, k members have an error of $n + r/k$ and say
+    $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
+
+    Arguments:
+        mixture, targets, weights: as for `tempered`.
+        predict: predictions of all members, to see how they differ where single members predict out of fold; members
+            differ less where most have seen a row, but a single one not at all.
+    """
+    factor = variance_scaling(mixture, targets).factor
+    k, m = effective_members(mixture.weights), effective_members(weights)
+    several, n = (mixture, k) if k >= _LEAST_SEVERAL else (predict(), m)
+    if not bool(marginal(several.components).variance.isfinite().all()):  # as of very heavy tails
+        return VarianceScaling(factor)
+    ratio = float((several.epistemic / several.aleatoric).clamp_max(10.0).mean()) * n / max(n - 1, 1e-9)
+    noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
+    return VarianceScaling(((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5)
+
+
+def _log_temperature(mixture: Mixture, targets: Tensor) -> float:
+    """The logarithm of the most probable temperature; beforehand it is 1, give or take half."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log: float) -> float:
+        scores = log_score(Temperature(math.exp(log))(mixture), targets)
+        return float(scores.sum()) + 0.5 * (log / _TEMPERATURE_SPREAD) ** 2
+
+    return float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)
