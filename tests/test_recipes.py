@@ -34,6 +34,7 @@ from deep_ensembles import (
     squared_error,
 )
 from deep_ensembles.ensemble import Ensemble
+from deep_ensembles.execution import InProcess, Processes
 from deep_ensembles.recipes import PAPER, Candidate, Choices, Task, batch_size, target_step
 from deep_ensembles.selection import mixture_shares
 from deep_ensembles.training.checkpoint import CheckpointWriter
@@ -114,6 +115,20 @@ class TestCandidates:
         calls.clear()
         DeepEnsembleRegressor(perturbation=None, **QUICK).fit(X, Y)
         assert not any(call.get("perturbation") for call in calls)
+
+    @pytest.mark.parametrize(("is_rounded", "has_floor"), [(True, True), (False, False)])
+    def test_rounding_is_assumed_unless_errors_are_smaller(self, is_rounded: bool, has_floor: bool) -> None:
+        inputs = np.random.default_rng(3).uniform(0, 6, size=(300, 2))
+        inputs = inputs if is_rounded else inputs.round()
+        settings: dict[str, Any] = {"max_epochs": 60, "perturbation": None, "random_state": 0}
+        model = DeepEnsembleRegressor(**settings).fit(inputs, (inputs @ [1.0, 2.0]).round())
+        head = model.ensemble_.head
+        assert (head.min_variance > type(head).min_variance) == has_floor
+
+    def test_candidates_are_the_same_bits_in_processes(self) -> None:
+        models = [DeepEnsembleRegressor(**QUICK, execution=execution).fit(X, Y) for execution in (InProcess(), Processes(2))]
+        assert models[0].chosen_ == models[1].chosen_
+        assert np.array_equal(models[0].predict(X), models[1].predict(X))
 
     def test_bins_weigh_in_where_trees_would(self) -> None:
         inputs = np.random.default_rng(3).uniform(-1, 1, size=(400, 2))
