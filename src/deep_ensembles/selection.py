@@ -34,7 +34,7 @@ from deep_ensembles.training.resources import limited_threads
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
 _MANY_ROWS = 20_000  # from which only the best of these networks is trained on all rows, not the best two
-_PILOT_PART = 0.5  # of the epochs that are trained there
+_PILOT_PART, _PILOT_MEMBERS = 0.5, 3  # of the epochs, and how many members are trained there
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
@@ -109,7 +109,7 @@ class _Search:
         self.seeds = run_seeds(random_state, 2)
         limit = choices.explicit.get("time_limit")
         self.end = math.inf if limit is None else time.time() + limit  # of the clock that machines of a cluster share
-        self.n_trials, self.part = 0, 1.0
+        self.n_trials, self.is_pilot = 0, False
 
     def run(self) -> tuple[list[_Trial], list[float]]:
         """The trials to keep, and their shares in the mixture."""
@@ -123,9 +123,9 @@ class _Search:
             return self.best(self.search(start, heads, scales, task))
         rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
         end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.time()) if self.end < math.inf else math.inf
-        self.part = _PILOT_PART
+        self.is_pilot = True
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
-        self.end, self.part = end, 1.0
+        self.end, self.is_pilot = end, False
         n = 2 if task.n_rows < _MANY_ROWS and "n_members" not in choices.explicit else 1
         return self.best(self.train([trial.candidate for trial in trials[:n]], task, needed=1))
 
@@ -186,11 +186,13 @@ class _Search:
         """The settings of `fit_ensemble` for a candidate."""
         choices = self.choices
         settings, n_members = choices.training(task, not candidate.hidden_sizes), choices.n_members(task)
+        if self.is_pilot:
+            n_members = min(n_members, _PILOT_MEMBERS)
+            settings["max_epochs"] = math.ceil(_PILOT_PART * settings["max_epochs"])
         if choices.preset is None and settings["early_stopping"] and "folds" not in choices.explicit and n_members > 1:
             together = task.together if task.source is None else None  # blocks deal out folds by themselves
             n_folds = min(5, n_members, 5 if together is None else len(np.unique(together[task.counted])))
             settings["folds"] = ComplementaryFolds(n_folds, together, self.seeds[0] % 2**32) if n_folds > 1 else None
-        settings["max_epochs"] = math.ceil(self.part * settings["max_epochs"])
         if settings.get("checkpoint") is not None and number:
             settings["checkpoint"] = settings["checkpoint"].numbered(number)
         seed = run_seeds(self.seeds[0], number + 1)[-1] if choices.preset is None else self.random_state
