@@ -287,10 +287,18 @@ def _inverse(name: str, share: Tensor, *shapes: Tensor) -> Tensor:
     return _by_scipy(getattr(special, name), *torch.broadcast_tensors(*shapes, share))
 
 
-def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
+def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
+    """By SciPy, and where that gives up, at shares of 1e-100 or so, by Newton's steps in logarithms, along a power."""
     quantile = -_inverse("stdtrit", share, d.df).abs()
-    gave_up = quantile.isinf() & (share > 0)  # SciPy does at shares of 1e-100 or so
-    return None if bool(gave_up.any()) else d.loc + d.scale * side * quantile
+    if bool((far := quantile.isinf() & (share > 0)).any()):
+        df, logs = d.df.expand(far.shape)[far], share.expand(far.shape)[far].log()
+        first = torch.lgamma(df / 2 + 0.5) - torch.lgamma(df / 2 + 1) - math.log(2 * math.sqrt(math.pi))
+        z = -(df * torch.expm1((first - logs) * 2 / df)).sqrt()
+        for _ in range(6):
+            tail, log_density = student_t_cdf(df, z), td.StudentT(df, validate_args=False).log_prob(z)
+            z = z * torch.exp((tail.log() - logs) * torch.exp(tail.log() - log_density) / z.abs())
+        quantile[far] = z
+    return d.loc + d.scale * side * quantile
 
 
 def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
