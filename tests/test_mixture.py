@@ -215,6 +215,24 @@ class TestQuantiles:
         # Free of checks, as torch refuses to ask for the density outside of a support.
         assert_inverse(mixture[:], torch.tensor([1e-6, 0.01, 0.3, 0.5, 0.6, 0.99, 1 - 1e-6]))
 
+    @pytest.mark.parametrize("n_members", [1, 5, 15])
+    def test_student_t_of_any_tail(self, n_members):
+        degrees = 2.05 + (3 * noise(n_members, 500, seed=2)).exp()
+        components = StudentT(degrees, 10 * noise(n_members, 500) + 1e3, (2 * noise(n_members, 500, seed=1)).exp())
+        assert_inverse(Mixture(components), torch.tensor([1e-12, 1e-6, 0.05, 0.5, 0.95, 1 - 1e-9], dtype=torch.float64))
+        far = torch.tensor([[0.0], [1e-250], [1e-30], [1.0]], dtype=torch.float64)
+        few = Mixture(components)[:20]
+        quantiles = few.icdf(far)
+        assert (quantiles[0] == -math.inf).all()
+        assert (quantiles[-1] == math.inf).all()
+        torch.testing.assert_close(few.cdf(quantiles), far.expand_as(quantiles), rtol=1e-11, atol=0)
+
+    @pytest.mark.parametrize("n_members", [1, 4])
+    def test_members_that_are_mixtures_themselves(self, n_members):
+        parts = Normal(10 * noise(n_members, 200, 3), (2 * noise(n_members, 200, 3, seed=1)).exp())
+        mixture = Mixture(MixtureSameFamily(Categorical(logits=3 * noise(n_members, 200, 3, seed=2)), parts))
+        assert_inverse(mixture, torch.tensor([1e-9, 0.05, 0.5, 0.95, 1 - 1e-9], dtype=torch.float64))
+
     def test_single_precision(self):
         mixture = Mixture(Normal(3 * noise(3, 500).float(), (3 * noise(3, 500, seed=1)).exp().float()))
         assert_inverse(mixture, torch.tensor([1e-12, 1e-5, 0.05, 0.5, 0.95, 1 - 1e-6]))

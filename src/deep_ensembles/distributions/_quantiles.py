@@ -1,26 +1,64 @@
 """Quantiles of mixtures of any family, exact to rounding."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Normal
+from torch.distributions import Distribution, MixtureSameFamily
 
+from deep_ensembles.distributions._curves import curve_of, has_quick_curve
 from deep_ensembles.distributions._structure import ends, family, flattened, indexed, is_whole, parameters, rebuilt
-from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, tails
+from deep_ensembles.distributions._tails import closed_quantile, tails
 
 _MAX_ITERATIONS = 1000
 _FEW_ROWS = 256  # not worth leaving out of a computation
-_CHUNK_ROWS = 8192  # solved at once: what fits into a cache
+_CHUNK_ELEMENTS = 2**15  # members times rows that are solved at once: what fits into a cache
 _VECTOR = 64  # numbers in the longest loop of vector instructions
+_QUICK_STEPS = 3
 
 
-def padded(rows: Tensor) -> Tensor:
-    """The first row repeated until vector instructions leave no rest, which would round equal rows differently."""
-    return torch.cat([rows, rows[:1].expand(-len(rows) % _VECTOR)])
+@dataclass(frozen=True, eq=False)
+class _Equation:
+    """What is solved for x in every row: the share of a mixture at or below x, or above it where the side is -1.
+
+    Shape:
+        components `[member, row]`, weights `[member, row]` or `[member, 1]`, share and side `[row]`.
+    """
+
+    components: Distribution
+    weights: Tensor
+    share: Tensor
+    side: Tensor
+
+    def __getitem__(self, rows: Tensor) -> _Equation:
+        weights = self.weights if self.weights.shape[1] == 1 else self.weights[:, rows]
+        return _Equation(indexed(self.components, (slice(None), rows)), weights, self.share[rows], self.side[rows])
+
+    def average(self, values: Tensor) -> Tensor:
+        """Over members."""
+        return (values * self.weights).sum(0)
+
+    @cached_property
+    def curve(self) -> Any:
+        return curve_of(self.components)
+
+    def at(self, point: Tensor, exact: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+        """The share that a point has, the density f there, and f'/f."""
+        tail, density, bend = self.curve(point, self.side, exact)
+        mixed = self.average(density)
+        return self.average(tail), mixed, self.average(density * bend) / mixed
+
+    def is_reached(self, point: Tensor, slack: float = 0.0) -> Tensor:
+        """Whether the solution does not lie above the point."""
+        lower, upper = (self.average(tail) for tail in tails(self.components, point))
+        return torch.where(self.side > 0, lower >= self.share * (1 - slack), upper <= self.share * (1 + slack))
 
 
 def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
@@ -35,11 +73,59 @@ def quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tens
     levels = levels.expand(torch.broadcast_shapes(levels.shape, shape))
     places = torch.arange(math.prod(shape), device=levels.device).reshape(shape).expand(levels.shape)
     members = (weights > 0).nonzero()[:, 0] if not bool(weights.all()) else slice(None)
-    flat, weights = flattened(components, members), weights[members]
-    solve = _step_quantiles if hasattr(flat, "is_point") else _any_quantiles
-    chunks = zip(*(padded(values.reshape(-1)).split(_CHUNK_ROWS) for values in (places, levels)), strict=True)
-    parts = [solve(indexed(flat, (slice(None), rows)), weights[:, None], part) for rows, part in chunks]
-    return torch.cat(parts)[: levels.numel()].reshape(levels.shape)
+    flat, weights = _unnested(flattened(components, members), weights[members].unsqueeze(1))
+    rows, wanted = padded(places.reshape(-1)), padded(levels.reshape(-1))
+    found = (_step_quantiles if hasattr(flat, "is_point") else _solved)(flat, weights, rows, wanted)
+    return found[: levels.numel()].reshape(levels.shape)
+
+
+def padded(rows: Tensor) -> Tensor:
+    """The first row repeated until vector instructions leave no rest, which would round equal rows differently."""
+    return torch.cat([rows, rows[:1].expand(-len(rows) % _VECTOR)])
+
+
+def _unnested(components: Distribution, weights: Tensor) -> tuple[Distribution, Tensor]:
+    """A mixture of members that are mixtures themselves as one of all their components, each row with its own weights."""
+    if not isinstance(components, MixtureSameFamily):
+        return components, weights
+    shares = components.mixture_distribution.probs.movedim(-1, 1)  # [member, component, row]
+    inner = rebuilt(components.component_distribution, lambda parameter: parameter.movedim(2, 1).flatten(0, 1))
+    return _unnested(inner, (weights.unsqueeze(1) * shares).flatten(0, 1))
+
+
+def _step_quantiles(points: Distribution, weights: Tensor, rows: Tensor, levels: Tensor) -> Tensor:
+    """The least of the members' points at which their weights reach the level."""
+    ordered, order = points.mean[:, rows].sort(0)
+    shares = weights[:, 0][order].cumsum(0) * (1 + 4 * torch.finfo(weights.dtype).eps)
+    first = (shares < levels).sum(0, keepdim=True).clamp_max(len(weights) - 1)
+    return ordered.gather(0, first)[0]
+
+
+def _solved(components: Distribution, weights: Tensor, rows: Tensor, levels: Tensor) -> Tensor:
+    """The quantiles of these rows: nearly all by a few quick steps if there is a way, all others by narrowing them down."""
+
+    def equation(places: Tensor) -> _Equation:
+        # Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits.
+        level, row = levels[places], rows[places]
+        share, side = torch.minimum(level, 1 - level), torch.where(level > 0.5, -1.0, 1.0).to(level)
+        own = weights if weights.shape[1] == 1 else weights[:, row]
+        return _Equation(indexed(components, (slice(None), row)), own, share, side)
+
+    places = left = torch.arange(len(rows), device=rows.device)
+    solution, size = torch.empty_like(levels), _VECTOR * max(1, _CHUNK_ELEMENTS // (_VECTOR * len(weights)))
+    with torch.no_grad():
+        if has_quick_curve(components):
+            is_last = torch.empty_like(rows, dtype=torch.bool)
+            for some in places.split(size):
+                solution[some], is_last[some] = _by_quick_steps(equation(some))
+            left = padded((~is_last).nonzero()[:, 0])
+        for some in left.split(size):
+            solution[some] = _narrowed_down(equation(some))
+    moves = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters(components))
+    if is_whole(components) or not moves:
+        return solution
+    share, density, _ = (whole := equation(places)).at(solution)
+    return solution - whole.side * (share - share.detach()) / density.detach()
 
 
 def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
@@ -54,74 +140,63 @@ def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
     shares = like.new_tensor(list(levels) * 2, dtype=torch.promote_types(like.dtype, torch.float32))
     side = shares.new_tensor([1.0] * len(levels) + [-1.0] * len(levels))
     shares, side = (tensor.repeat_interleave(math.prod(components.batch_shape)) for tensor in (shares, side))
-    flat = rebuilt(components, repeat)
-    return _solved(flat, shares.new_ones(1, 1), shares, side).reshape(2, len(levels), *components.batch_shape)
+    alone = _Equation(rebuilt(components, repeat), shares.new_ones(1, 1), shares, side)
+    return _narrowed_down(alone).reshape(2, len(levels), *components.batch_shape)
 
 
-def _any_quantiles(components: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
-    with torch.no_grad():
-        # Levels above one half are solved as the upper tail, 1 - F(x) = 1 - q, which keeps their digits.
-        side = torch.where(levels > 0.5, -1.0, 1.0).to(levels)
-        solution = _solved(components, weights, torch.minimum(levels, 1 - levels), side)
-    moves = torch.is_grad_enabled() and any(parameter.requires_grad for parameter in parameters(components))
-    if is_whole(components) or not moves:
-        return solution
-    below, density, _ = _tail_and_derivatives(components, weights, solution, torch.ones_like(levels))
-    return solution - (below - below.detach()) * math.sqrt(2 * math.pi) / density.detach()
+def _by_quick_steps(equation: _Equation) -> tuple[Tensor, Tensor]:
+    """A few of Halley's steps, and whether the last was so short that the next, of about its cube, is lost in rounding.
+
+    They start where a normal with the spread of the members has the level; only the last needs the exact curve.
+    """
+    curve, share, side = equation.curve, equation.share, equation.side
+    wanted = torch.special.ndtri(share)
+    centre = equation.average(curve.loc)
+    squares = curve.distances(wanted).square() + (wanted * (curve.loc - centre)).square()
+    point = centre - side * equation.average(squares).sqrt()
+    for _ in range(_QUICK_STEPS):
+        point = _step(wanted, side, point, *equation.at(point, exact=False))[0]
+    tail, density, bend = equation.at(point)
+    step = (tail - share) * side / density
+    is_last = step.abs() <= torch.finfo(point.dtype).eps ** 0.4 * curve.scale.amin(0)
+    return point - step / (1 - step * bend * 0.5), is_last
 
 
-def _step_quantiles(points: Distribution, weights: Tensor, levels: Tensor) -> Tensor:
-    """The least of the members' points at which their weights reach the level."""
-    ordered, order = points.mean.sort(0)
-    shares = weights[:, 0][order].cumsum(0) * (1 + 4 * torch.finfo(weights.dtype).eps)
-    first = (shares < levels).sum(0, keepdim=True).clamp_max(len(weights) - 1)
-    return ordered.gather(0, first)[0]
-
-
-def _least_counts(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
+def _least_counts(equation: _Equation) -> Tensor:
     """The least whole number with this share at or below it; where the side is -1, with no more than the share above it."""
+    components, share = equation.components, equation.share
     low, high = ends(components, share)
     least, most = low.amin(0), high.amax(0)
     if not bool(least.isfinite().all()):
         raise TypeError(f"quantiles of counts need a least value, and {family(components)} has none")
-    reached = partial(_reached, components, weights, share, side, slack=4 * torch.finfo(share.dtype).eps)
+    slack = 4 * torch.finfo(share.dtype).eps
     low, high = least - 1, torch.maximum(components.mean.amax(0).ceil(), least + 1)
-    endless = (share <= 0) & (side < 0)
-    while not bool((done := reached(high) | endless | (high >= most)).all()):
+    endless = (share <= 0) & (equation.side < 0)
+    while not bool((done := equation.is_reached(high, slack) | endless | (high >= most)).all()):
         low, high = torch.where(done, low, high), torch.where(done, high, least + 2 * (high - least))
     high = torch.minimum(high, most)
     middle = ((low + high) / 2).floor()
     # Whole numbers that the number format cannot tell apart end the search too.
     while bool((open_ := (middle > low) & (middle < high) & ~endless).any()):
-        above = reached(middle)
+        above = equation.is_reached(middle, slack)
         low, high = torch.where(above | ~open_, low, middle), torch.where(above & open_, middle, high)
         middle = ((low + high) / 2).floor()
     return torch.where(endless, most, high)
 
 
-def _reached(
-    components: Distribution, weights: Tensor, share: Tensor, side: Tensor, point: Tensor, slack: float = 0.0
-) -> Tensor:
-    """Whether the solution does not lie above the point."""
-    lower, upper = (_weighted_sum(weights, tail) for tail in tails(components, point))
-    return torch.where(side > 0, lower >= share * (1 - slack), upper <= share * (1 + slack))
-
-
-def _bracket(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _bracket(equation: _Equation) -> tuple[Tensor, Tensor, Tensor]:
     """Two values between which the solution lies, and a first guess of it."""
-    known = closed_quantile(components, share, side)
-    if known is not None:
-        low, high = known.amin(0), known.amax(0)
-        guess = _weighted_sum(weights, known)
-    else:
-        low, high = _widened(components, weights, share, side)
-        guess = _middle(low, high)
+    share, side = equation.share, equation.side
+    known = closed_quantile(equation.components, share, side)
+    low, high = _widened(equation) if known is None else (known.amin(0), known.amax(0))
     low, high = torch.where((share <= 0) & (side < 0), high, low), torch.where((share <= 0) & (side > 0), low, high)
+    guess = _middle(low, high) if known is None else equation.average(known)
     return low, high, guess.clamp(low, high)
 
 
-def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> tuple[Tensor, Tensor]:
+def _widened(equation: _Equation) -> tuple[Tensor, Tensor]:
     """A bracket found by going out from the members' means, further and further."""
+    components, share = equation.components, equation.share
     low, high = ends(components, share)
     least, most = low.amin(0), high.amax(0)
     least_of_all = least.expand(components.batch_shape)
@@ -134,27 +209,24 @@ def _widened(components: Distribution, weights: Tensor, share: Tensor, side: Ten
     low, high = torch.maximum(low, least), torch.minimum(high, most)
     largest = torch.finfo(share.dtype).max
 
-    reached = partial(_reached, components, weights, share, side)
-    while not bool((done := ~reached(low) | (low <= least) | (low <= -largest)).all()):
+    while not bool((done := ~equation.is_reached(low) | (low <= least) | (low <= -largest)).all()):
         low, step = torch.where(done, low, torch.maximum(low - step, least).clamp_min(-largest)), step * 2
     step = spread.amax(0)
-    while not bool((done := reached(high) | (high >= most) | (high >= largest)).all()):
+    while not bool((done := equation.is_reached(high) | (high >= most) | (high >= largest)).all()):
         high, step = torch.where(done, high, torch.minimum(high + step, most).clamp_max(largest)), step * 2
     return torch.where(share <= 0, least, low), torch.where(share <= 0, most, high)
 
 
-def _solved(components: Distribution, weights: Tensor, share: Tensor, side: Tensor) -> Tensor:
+def _narrowed_down(equation: _Equation) -> Tensor:
     """Narrow the bracket of the members' quantiles row by row; rows that are done leave the computation."""
-    if is_whole(components):
-        return _least_counts(components, weights, share, side)
-    low, high, solution = _bracket(components, weights, share, side)
-    wanted = torch.special.ndtri(share)
+    if is_whole(equation.components):
+        return _least_counts(equation)
+    low, high, solution = _bracket(equation)
     largest, eps = torch.finfo(low.dtype).max, torch.finfo(low.dtype).eps
-    width, noise = (high - low).clamp_max(largest), eps * (2 - 2 * wanted)
-    done = ~(low < high)
+    width, done = (high - low).clamp_max(largest), ~(low < high)
     low, high = torch.where(done, low, low.clamp_min(-largest)), torch.where(done, high, high.clamp_max(largest))
-    state: tuple[Tensor, ...] = (solution.clone(), low, high, width, eps**0.5 * width, wanted, noise, side)
-    rows = torch.arange(len(share), device=share.device)
+    state: tuple[Tensor, ...] = (solution.clone(), low, high, width, eps**0.5 * width, torch.special.ndtri(equation.share))
+    rows = torch.arange(len(solution), device=solution.device)
     for _ in range(_MAX_ITERATIONS):
         n_done = int(done.sum())
         if n_done == len(rows):
@@ -162,34 +234,26 @@ def _solved(components: Distribution, weights: Tensor, share: Tensor, side: Tens
         if n_done > max(_FEW_ROWS, len(rows) // 8):
             solution[rows] = state[0]
             left = padded((~done).nonzero()[:, 0])
-            rows, components = rows[left], indexed(components, (slice(None), left))
-            state = tuple(part[left] for part in state)
-        state, done = _narrowed(components, weights, state)
+            rows, equation, state = rows[left], equation[left], tuple(part[left] for part in state)
+        state, done = _narrowed(equation, state)
     solution[rows] = state[0]
     return solution
 
 
-def _narrowed(components: Distribution, weights: Tensor, state: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
-    r"""One step towards the solution, and whether it is reached as nearly as rounding allows.
+def _narrowed(equation: _Equation, state: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
+    """One step towards the solution, and whether it is reached as nearly as rounding allows.
 
-    Halley's steps solve $\Phi^{-1}(F(x)) = \Phi^{-1}(q)$, a straight line for a normal and nearly one for most mixtures.
     Where a step leaves the bracket or is not half as long as the last, the bracket is halved: between members of very
     different spread, steps alone may go round in circles.
     """
-    point, low, high, last, flat, wanted, noise, side = state
+    point, low, high, last, flat, wanted = state
     eps = torch.finfo(point.dtype).eps
-    tail, density, bend = _tail_and_derivatives(components, weights, point, side)
-    height = torch.special.ndtri(tail)
-    excess = (height - wanted) * side
-    above = excess >= 0
+    proposal, step, excess, inverse_slope = _step(wanted, equation.side, point, *equation.at(point))
+    above, size = excess >= 0, step.abs()
     low, high = torch.where(above, low, point), torch.where(above, point, high)
-    inverse_slope = torch.exp(height.square() * -0.5) / density
-    step = excess * inverse_slope
-    size = step.abs()
     # Where F is flat, its rounding moves the solution far: there the bracket alone decides.
-    near = size <= torch.minimum(point.abs() * eps + noise * inverse_slope, flat)
-    exact = (excess == 0) | (excess.abs() <= eps**0.5) & near
-    proposal = point - step / (1 - step * (bend + side * height / inverse_slope) * 0.5).clamp(0.5, 2)
+    rounding = point.abs() * eps + eps * (2 - 2 * wanted) * inverse_slope
+    exact = (excess == 0) | (excess.abs() <= eps**0.5) & (size <= torch.minimum(rounding, flat))
     inside = (proposal > low) & (proposal < high) & (size * 2 <= last)
     done, stuck = exact, ~(inside | exact)
     if bool(stuck.any()):
@@ -197,27 +261,21 @@ def _narrowed(components: Distribution, weights: Tensor, state: tuple[Tensor, ..
         closed = stuck & ~((proposal > low) & (proposal < high))
         proposal, done = torch.where(closed, high, proposal), exact | closed
     proposal = torch.where(exact, point, proposal)
-    return (proposal, low, high, (proposal - point).abs(), flat, wanted, noise, side), done
+    return (proposal, low, high, (proposal - point).abs(), flat, wanted), done
 
 
-def _tail_and_derivatives(components: Distribution, weights: Tensor, point: Tensor, side: Tensor) -> tuple[Tensor, ...]:
-    """P(Y ≤ point), or P(Y > point) where the side is -1; the density times √(2π); and f'/f, which only normals tell."""
-    if isinstance(components, Normal):
-        z = (point - components.loc) / components.scale
-        beyond, densities = normal_cdf(z * side), torch.exp(z.square() * -0.5) / components.scale
-        density = _weighted_sum(weights, densities)
-        bend = _weighted_sum(weights, densities * z / components.scale) / -density
-    else:
-        lower, upper = tails(components, point)
-        beyond = torch.where(side > 0, lower, upper)
-        density = _weighted_sum(weights, log_density(components, point).exp()) * math.sqrt(2 * math.pi)
-        bend = torch.zeros_like(point)
-    return _weighted_sum(weights, beyond), density, bend
+def _step(wanted: Tensor, side: Tensor, point: Tensor, tail: Tensor, density: Tensor, bend: Tensor) -> tuple[Tensor, ...]:
+    r"""Halley's step for $\Phi^{-1}(F(x)) = \Phi^{-1}(q)$, a straight line for a normal and nearly one for most mixtures.
 
-
-def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Over members."""
-    return (values * weights).sum(0)
+    Returns:
+        the next point, Newton's step, the difference of both sides, and by how much a point moves with that.
+    """
+    height = torch.special.ndtri(tail)
+    excess = (height - wanted) * side
+    inverse_slope = torch.exp(height.square() * -0.5) / (density * math.sqrt(2 * math.pi))
+    step = excess * inverse_slope
+    proposal = point - step / (1 - step * (bend + side * height / inverse_slope) * 0.5).clamp(0.5, 2)
+    return proposal, step, excess, inverse_slope
 
 
 def _middle(low: Tensor, high: Tensor) -> Tensor:

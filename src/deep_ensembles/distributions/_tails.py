@@ -114,13 +114,14 @@ def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *
     return _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
 
 
+def student_t_cdf(df: Tensor, z: Tensor) -> Tensor:
+    """Of a Student's t with location 0 and scale 1, exact in the lower tail."""
+    return _special("stdtr", lambda df, z: td.StudentT(df, validate_args=False).log_prob(z).exp(), df, z)
+
+
 def student_t_tails(df: Tensor, z: Tensor) -> Pair:
     """Of a Student's t with location 0 and scale 1."""
-
-    def density(df: Tensor, z: Tensor) -> Tensor:
-        return td.StudentT(df, validate_args=False).log_prob(z).exp()
-
-    outer = _special("stdtr", density, df, z * torch.where(z < 0, 1.0, -1.0))
+    outer = student_t_cdf(df, z * torch.where(z < 0, 1.0, -1.0))
     return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
 
 
@@ -279,19 +280,38 @@ def closed_quantile(distribution: td.Distribution, share: Tensor, side: Tensor) 
     return None if formula is None else formula(share, side)
 
 
-def _inverse(below: str, above: str, share: Tensor, side: Tensor, *shapes: Tensor) -> Tensor:
-    """By functions of SciPy, for either side."""
+def _inverse(name: str, share: Tensor, *shapes: Tensor) -> Tensor:
+    """By a function of SciPy."""
     from scipy import special
 
-    arguments = torch.broadcast_tensors(*shapes, share)
-    lower, upper = (_by_scipy(getattr(special, function), *arguments) for function in (below, above))
-    return torch.where(side > 0, lower, upper)
+    return _by_scipy(getattr(special, name), *torch.broadcast_tensors(*shapes, share))
+
+
+def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
+    """By SciPy, and where that gives up, at shares of 1e-100 or so, by Newton's steps in logarithms, along a power."""
+    quantile = -_inverse("stdtrit", share, d.df).abs()
+    if bool((far := quantile.isinf() & (share > 0)).any()):
+        df, logs = d.df.expand(far.shape)[far], share.expand(far.shape)[far].log()
+        first = torch.lgamma(df / 2 + 0.5) - torch.lgamma(df / 2 + 1) - math.log(2 * math.sqrt(math.pi))
+        z = -(df * torch.expm1((first - logs) * 2 / df)).sqrt()
+        for _ in range(6):
+            tail, log_density = student_t_cdf(df, z), td.StudentT(df, validate_args=False).log_prob(z)
+            z = z * torch.exp((tail.log() - logs) * torch.exp(tail.log() - log_density) / z.abs())
+        quantile[far] = z
+    return d.loc + d.scale * side * quantile
 
 
 def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if bool((d.concentration > _LARGE_SHAPE).any()):
         return None
-    return _inverse("gammaincinv", "gammainccinv", share, side, d.concentration) / d.rate
+    below, above = (_inverse(name, share, d.concentration) for name in ("gammaincinv", "gammainccinv"))
+    return torch.where(side > 0, below, above) / d.rate
+
+
+def _beta_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
+    shapes = d.concentration1, d.concentration0
+    below, above = (_inverse(name, share, *shapes) for name in ("betaincinv", "betainccinv"))
+    return torch.where(side > 0, below, above)
 
 
 def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
@@ -308,12 +328,12 @@ def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
 _QUANTILES: dict[type, Callable[[Any, Tensor, Tensor], Tensor | None]] = {
     td.Normal: lambda d, share, side: d.loc + d.scale * side * torch.special.ndtri(share),
     td.Laplace: lambda d, share, side: d.loc + d.scale * side * (2 * share).log(),
-    td.StudentT: lambda d, share, side: d.loc + d.scale * side * _inverse("stdtrit", "stdtrit", share, side, d.df),
+    td.StudentT: _student_t_quantile,
     td.Exponential: lambda d, share, side: torch.where(side > 0, -torch.log1p(-share), -share.log()) / d.rate,
     td.Uniform: lambda d, share, side: torch.lerp(
         torch.where(side > 0, d.low, d.high), torch.where(side > 0, d.high, d.low), share
     ),
     td.Gamma: _gamma_quantile,
-    td.Beta: lambda d, share, side: _inverse("betaincinv", "betainccinv", share, side, d.concentration1, d.concentration0),
+    td.Beta: _beta_quantile,
     td.TransformedDistribution: _transformed_quantile,
 }

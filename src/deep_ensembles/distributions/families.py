@@ -41,6 +41,12 @@ class Exact(Distribution):
 class StudentT(Exact, td.StudentT):
     """Student's t with a location and a scale."""
 
+    @property
+    def variance(self) -> Tensor:
+        """As torch has it, far more quickly: infinite for at most 2 degrees of freedom, and none for at most 1."""
+        finite = self.scale.square() * self.df / (self.df - 2)
+        return torch.where(self.df > 2, finite, torch.where(self.df > 1, torch.inf, torch.nan))
+
 
 class Laplace(Exact, td.Laplace):
     """The double exponential distribution."""
