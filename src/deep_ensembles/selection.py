@@ -288,7 +288,7 @@ class _Search:
         if mixture.kind == "classes":
             return tempered(mixture, targets, weights)
         if not (mixture.kind == "numbers" and is_stretchable(mixture)):
-            return choose(mixture, targets)
+            return choose(mixture, targets, groups=None if task.groups is None else np.asarray(task.groups)[task.counted])
         some = np.linspace(0, len(task.inputs) - 1, min(len(task.inputs), _ROWS_TO_COMPARE)).astype(np.int64)
         factor = stretched(mixture, targets, weights, lambda: ensemble.mixture(task.inputs[some])).factor
         has_floor = getattr(ensemble.head, "min_variance", 0.0) > getattr(type(ensemble.head), "min_variance", 0.0)
