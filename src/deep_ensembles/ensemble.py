@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from deep_ensembles.training import Standardization
 from deep_ensembles.training.parts import InputParts, NetworkFactory, count_rows, input_batches
 
 _BATCH_ELEMENTS = 2**20
-_BATCH_ROWS, _BATCH_ROWS_OF_GPU = 2048, 16384  # what a cache holds; a GPU takes more
+_BATCH_ROWS, _BATCH_ROWS_OF_GPU = 1024, 16384  # what a cache holds; a GPU takes more
+_PASSES = 16  # whose outputs become one prediction: quantiles take many small operations, whatever the number of rows
 # What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
 _MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
 _GROUPS = ("parameter", "buffer", "standardization")  # of the tensors of a model file
@@ -174,8 +176,9 @@ class Ensemble:
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Prediction]:
         """Predictions for consecutive batches of rows, for results that must not be held all at once."""
-        for seen in self._seen_batches(inputs, batch_size):
-            yield self._recalibrated(self._mixture(self.members(seen)))
+        raws = map(self.members, self._seen_batches(inputs, batch_size))
+        while several := list(islice(raws, _PASSES if batch_size is None else 1)):
+            yield self._recalibrated(self._mixture(torch.cat(several, dim=1)))
 
     def subset(self, members: int | Sequence[int]) -> Ensemble:
         """An ensemble of the first so many members, or of these; without the recalibration, which was for all of them."""
