@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,16 +98,29 @@ def test_a_model_is_replaced_by_its_configuration(tmp_path: Path) -> None:
 def test_what_killed_savers_left_is_cleaned_up_and_nothing_else(tmp_path: Path) -> None:
     target, key = tmp_path / "model", "0" * 31
     points().save(target)
-    ours = [tmp_path / f".model.{key}1.tmp", tmp_path / f".model.{key}2.old"]
-    others = [tmp_path / f".other.{key}3.tmp", tmp_path / f".model.{key}4.tmp", tmp_path / ".model.tmp"]
-    for folder in (*ours, *others):
-        shutil.copytree(target, folder)
-    (others[1] / "thesis.txt").write_text("years of work")
-    (target / f"model-{key}5.safetensors").write_bytes(b"half")
+    left = [f"model-{key}1.safetensors", f".config.json.{key}2.tmp", f".model-{key}1.safetensors.{key}3.tmp"]
+    for name in left:
+        (target / name).write_bytes(b"half")
     points().save(target)
     assert len(list(target.iterdir())) == 2
-    assert set(tmp_path.iterdir()) == {target, *others}
-    assert len(list(others[1].iterdir())) == 3
+    (target / "thesis.txt").write_text("years of work")
+    with pytest.raises(ModelFileError, match="exists and is not a model folder"):
+        points().save(target)
+    assert len(list(target.iterdir())) == 3
+
+
+@pytest.mark.parametrize("place", ["model", ".model.tmp"])
+def test_a_first_saver_that_was_killed_does_not_stop_the_next(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / place
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"half")
+    (folder / f".config.json.{'0' * 32}.tmp").write_bytes(b"")
+    with pytest.raises(ModelFileError, match=r"not a complete model folder: config.json is missing"):
+        load(folder)
+    points().save(tmp_path / "model")
+    torch.testing.assert_close(load(tmp_path / "model")(X).mean, points()(X).mean, rtol=0, atol=0)
+    assert list(tmp_path.iterdir()) == [tmp_path / "model"]
+    assert len(list((tmp_path / "model").iterdir())) == 2
 
 
 @pytest.mark.parametrize("names", [["model.safetensors"], ["config.json", "model.safetensors"], ["config.json"], ["a.txt"]])
@@ -136,6 +148,10 @@ def test_a_save_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="no space left"):
         points().save(target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
+    assert list(tmp_path.iterdir()) == [target]
+    monkeypatch.setattr("os.replace", lambda source, goal: fail(source, target / "config.json"))
+    with pytest.raises(OSError, match="no space left"):
+        points().save(tmp_path / "new")
     assert list(tmp_path.iterdir()) == [target]
 
 

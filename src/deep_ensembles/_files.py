@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -34,8 +33,9 @@ FORMAT = "deep-ensembles"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
 _BLANK = "0" * 64
-_TENSOR_FILE = re.compile(r"model(-(?P<key>[0-9a-f]{32}))?\.safetensors")
-_PARTLY_WRITTEN = re.compile(r"\.?(config\.json|model\.safetensors)(\.[0-9a-f]{32}\.tmp)?")
+_TENSOR_FILE = re.compile(r"model(-[0-9a-f]{32})?\.safetensors")
+_UNFINISHED = re.compile(r"\.config\.json\.[0-9a-f]{32}\.tmp")  # there from the start of a save to its end
+_MODEL_FILE = re.compile(r"(config\.json|model(-[0-9a-f]{32})?\.safetensors)|\.(config|model)[-.0-9a-z]*\.tmp")
 _MOST_CONFIG_BYTES = 2**28
 # What Python, torch and NumPy raise for data of another kind than they expect.
 _MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
@@ -107,33 +107,49 @@ def model_file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Write a model folder; an existing model stands until the new one is complete, anything else is left alone.
 
-    A new folder appears whole, under its name. In an existing one the tensors come first, in a file of another name, and the
-    configuration, which names that file, is then replaced: at every instant there is one whole model to load.
+    A new folder appears whole, under its name. In an existing one the tensors come first, in a file of another name than the
+    old model's. Then the configuration, which names that file, takes its place: at every instant there is one whole model.
     """
     import safetensors.torch
 
     target = Path(path).resolve()
     check_replaceable(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = safetensors.torch.save(stored)
-    with ExitStack() as held:
-        beside, key = _folder_beside(target, held)
-        write_atomically(beside / TENSORS, content)
-        write_atomically(beside / CONFIG, _sealed({**_header(TENSORS, content, stored), **config}))
-        first = _renamed(beside, target)
-        leftovers = _leftovers(target, first, held)
-        if not first:
-            file = f"model-{key}.safetensors"
-            write_atomically(beside / CONFIG, _sealed({**_header(file, content, stored), **config}))
-            try:  # the old model is whole until the configuration is replaced
-                os.replace(beside / TENSORS, target / file)
-                os.replace(beside / CONFIG, target / CONFIG)
-            except OSError:
-                (target / file).unlink(missing_ok=True)
-                raise
-        for leftover in leftovers:
-            _remove(leftover)
+    beside = target.with_name(f".{target.name}.tmp")
+    if not target.exists():
+        check_replaceable(beside)
+        beside.mkdir(parents=True, exist_ok=True)
+        try:
+            with _locked(beside) as is_locked:
+                if not target.exists():  # another saver may have been faster
+                    _write_files(beside, config, content, stored, is_locked)
+                    beside.rename(target)
+                    return
+        finally:
+            with suppress(OSError):  # it was renamed, or holds a model
+                beside.rmdir()
+    with _locked(target) as is_locked:
+        _write_files(target, config, content, stored, is_locked)
+
+
+def _write_files(
+    folder: Path, config: Mapping[str, Any], content: bytes, tensors: Mapping[str, Tensor], is_locked: bool
+) -> None:
+    old = _names(folder)
+    file = f"model-{uuid.uuid4().hex}.safetensors" if old else TENSORS
+    try:
+        with replacing(folder / CONFIG) as description:
+            description.write(_sealed({**_header(file, content, tensors), **config}))
+            write_atomically(folder / file, content)
+    except BaseException:
+        (folder / file).unlink(missing_ok=True)
+        raise
+    another_saves = not is_locked and any(map(_UNFINISHED.fullmatch, old))
+    for name in old:
+        if _MODEL_FILE.fullmatch(name) and name != CONFIG and not another_saves:
+            with suppress(OSError):  # Windows keeps a file that is being read; the next saver tries again
+                (folder / name).unlink()
 
 
 def check_replaceable(target: Path) -> None:
@@ -141,8 +157,9 @@ def check_replaceable(target: Path) -> None:
     if not target.exists():
         return
     names = _names(target)
-    ours = target.is_dir() and all(name == CONFIG or _TENSOR_FILE.fullmatch(name) for name in names)
-    if not ours or (names and not holds_model(target) and (TENSORS in names or CONFIG in names)):
+    ours = target.is_dir() and all(map(_MODEL_FILE.fullmatch, names))
+    by_us = holds_model(target) or any(map(_UNFINISHED.fullmatch, names)) or not {CONFIG, TENSORS} & {*names}
+    if not (ours and by_us):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
 
 
@@ -265,70 +282,23 @@ def _number(text: str) -> float:
     return number
 
 
-def _renamed(beside: Path, target: Path) -> bool:
-    """Whether the folder could take its place, where there is none yet or an empty one."""
-    try:
-        beside.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
-        return False
-    return True
-
-
-# Savers that are at work hold a lock on their folder; where one was killed, the system has let the lock go.
-
-
-def _folder_beside(target: Path, held: ExitStack) -> tuple[Path, str]:
-    """A new folder beside the target and the key in its name, gone when `held` is closed unless it was renamed."""
-    for _ in range(3):  # in case another saver takes it for abandoned before it is locked
-        key = uuid.uuid4().hex
-        beside = target.with_name(f".{target.name}.{key}.tmp")
-        beside.mkdir()
-        is_locked = _lock(beside, held)
-        held.callback(shutil.rmtree, beside, ignore_errors=True)
-        if is_locked and beside.exists():
-            break
-    return beside, key
-
-
-def _leftovers(target: Path, first: bool, held: ExitStack) -> list[Path]:
-    """What a new model makes useless: the tensors of the old one, and what killed savers left. One saver at a time."""
-    if not first:
-        _lock(target, held, wait=True)
-    names = [] if first else _names(target)
-    files = [(target / name, match["key"]) for name in names if (match := _TENSOR_FILE.fullmatch(name))]
-    beside = re.compile(rf"\.{re.escape(target.name)}\.(?P<key>[0-9a-f]{{32}})\.(tmp|old)")
-    folders = {target.with_name(name): match["key"] for name in _names(target.parent) if (match := beside.fullmatch(name))}
-    abandoned = [folder for folder in folders if _lock(folder, held)]
-    in_use = {key for folder, key in folders.items() if folder not in abandoned}
-    return [*(file for file, key in files if key not in in_use), *abandoned]
-
-
 def _names(folder: Path) -> list[str]:
     return [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
 
 
-def _lock(folder: Path, held: ExitStack, wait: bool = False) -> bool:
-    """Lock a folder until `held` is closed; False if another process has it, or there are no locks."""
-    if fcntl is None:
-        return False
-    try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        held.callback(os.close, handle)
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
-
-
-def _remove(leftover: Path) -> None:
-    """Delete a tensor file, or a folder that holds nothing but the files of a model."""
-    if not leftover.is_dir():
-        with suppress(OSError):  # Windows keeps a file that is being read; the next saver tries again
-            leftover.unlink(missing_ok=True)
-    elif all(_PARTLY_WRITTEN.fullmatch(name) for name in _names(leftover)):
-        shutil.rmtree(leftover, ignore_errors=True)
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Wait until no other process saves to a folder; False if there are no locks. One that is killed lets go of its lock."""
+    with ExitStack() as held:
+        is_locked = fcntl is not None
+        try:
+            if is_locked:
+                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                held.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            is_locked = False
+        yield is_locked
 
 
 def json_ready(content: Any) -> Any:

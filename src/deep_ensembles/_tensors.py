@@ -44,8 +44,15 @@ def as_tensor(name: str, values: Any) -> Tensor:
         return torch.from_numpy(array)
 
 
+def check_collected(name: str, values: Any) -> None:
+    """Refuse a frame whose rows are yet to be computed, as a `LazyFrame` of polars."""
+    if hasattr(values, "collect") and hasattr(values, "lazy"):
+        raise TypeError(f"`{name}` must be data in memory, got {type(values).__name__}; pass `{name}.collect()`")
+
+
 def check_kind(inputs: Any, name: str = "inputs") -> None:
     """Refuse, with the cure, what holds data but not as rows that can be taken by number."""
+    check_collected(name, inputs)
     kind, cure = type(inputs).__name__, next((cure for kind, cure in _CURES if isinstance(inputs, kind)), "")
     if isinstance(inputs, Tensor) and inputs.layout != torch.strided:
         kind, cure = "sparse Tensor", "make it dense with `.to_dense()`"

@@ -6,7 +6,8 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,8 @@ from deep_ensembles.training import Standardization
 from deep_ensembles.training.parts import InputParts, NetworkFactory, count_rows, input_batches
 
 _BATCH_ELEMENTS = 2**20
-_BATCH_ROWS = {"cpu": 2048}  # what a cache holds; a GPU takes more
-_MOST_BATCH_ROWS = 16384
+_BATCH_ROWS, _BATCH_ROWS_OF_GPU = 1024, 16384  # what a cache holds; a GPU takes more
+_PASSES = 16  # whose outputs become one prediction: quantiles take many small operations, whatever the number of rows
 # What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
 _MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
 _GROUPS = ("parameter", "buffer", "standardization")  # of the tensors of a model file
@@ -175,8 +176,9 @@ class Ensemble:
 
     def batches(self, inputs: Any, batch_size: int | None = None) -> Iterator[Prediction]:
         """Predictions for consecutive batches of rows, for results that must not be held all at once."""
-        for seen in self._seen_batches(inputs, batch_size):
-            yield self._recalibrated(self._mixture(self.members(seen)))
+        raws = map(self.members, self._seen_batches(inputs, batch_size))
+        while several := list(islice(raws, _PASSES if batch_size is None else 1)):
+            yield self._recalibrated(self._mixture(torch.cat(several, dim=1)))
 
     def subset(self, members: int | Sequence[int]) -> Ensemble:
         """An ensemble of the first so many members, or of these; without the recalibration, which was for all of them."""
@@ -203,28 +205,23 @@ class Ensemble:
         Arguments:
             shares: the weight of each of them, given to its members in equal parts.
         """
-        first = ensembles[0]
-        same = all(repr(other.members.modules[0]) == repr(first.members.modules[0]) for other in ensembles)
-        same = same and all(other.head == first.head for other in ensembles)
-        require(same, "ensembles", "of one architecture and head", ensembles)
-        counts = [ensemble.n_members for ensemble in ensembles]
-        weights = [share / count for share, count in zip(shares, counts, strict=True) for _ in range(count)]
-        starts = np.cumsum([0, *counts[:-1]]).tolist()
-        unseen = [e.out_of_fold_members + start for e, start in zip(ensembles, starts, strict=True)
-                  if e.out_of_fold_members is not None]  # fmt: skip
-        raws = [ensemble.out_of_fold_raw for ensemble in ensembles if ensemble.out_of_fold_raw is not None]
-        histories = [ensemble.history for ensemble in ensembles if ensemble.history is not None]
+        first, counts = ensembles[0], [ensemble.n_members for ensemble in ensembles]
+        kinds = [(repr(ensemble.members.modules[0]), ensemble.head) for ensemble in ensembles]
+        require(all(kind == kinds[0] for kind in kinds), "ensembles", "of one architecture and head", ensembles)
+        starts = np.cumsum([0, *counts[:-1]])
+        unseen = [e.out_of_fold_members if e.out_of_fold_members is None else e.out_of_fold_members + start
+                  for e, start in zip(ensembles, starts, strict=True)]  # fmt: skip
         return dataclasses.replace(
             first,
             members=concatenated_members([ensemble.members for ensemble in ensembles]),
             standardization=Standardization.concatenated([ensemble.standardization for ensemble in ensembles]),
             network=[ensemble.network for ensemble in ensembles],
             seeds=tuple(seed for ensemble in ensembles for seed in ensemble.seeds),
-            weights=torch.tensor(weights, dtype=torch.float64),
-            history=np.concatenate(histories, axis=1) if len(histories) == len(ensembles) else None,
+            weights=torch.from_numpy(np.repeat(np.divide(shares, counts), counts)),
+            history=_concatenated(np.concatenate, [ensemble.history for ensemble in ensembles], 1),
             recalibration=None,
-            out_of_fold_members=np.concatenate(unseen) if len(unseen) == len(ensembles) else None,
-            out_of_fold_raw=torch.cat(raws) if len(raws) == len(ensembles) else None,
+            out_of_fold_members=_concatenated(np.concatenate, unseen),
+            out_of_fold_raw=_concatenated(torch.cat, [ensemble.out_of_fold_raw for ensemble in ensembles]),
             origin=None,
         )
 
@@ -236,8 +233,8 @@ class Ensemble:
         """Inputs as each member sees them, `[member, batch, *features]`, in batches of bounded size."""
         if batch_size is not None:
             check_integer("batch_size", batch_size, low=1)
-        most = _BATCH_ROWS.get(self.members.device.type, _MOST_BATCH_ROWS)
-        size = batch_size or max(1, min(most, _BATCH_ELEMENTS // max(1, int(np.prod(self.feature_shape)))))
+        most = _BATCH_ROWS if self.members.device.type == "cpu" else _BATCH_ROWS_OF_GPU
+        size = batch_size or max(1, min(most, _BATCH_ELEMENTS // max(1, math.prod(self.feature_shape))))
         shared = self.standardization.shared
         for batch in input_batches(inputs, size, self.parts):
             if tuple(batch.shape[1:]) != self.feature_shape:
@@ -334,6 +331,11 @@ class Ensemble:
         require((mixture.batch_shape, mixture.event_shape) == ((1,), event), "standardization", "of the head's targets",
                 [list(tensor.shape) for tensor in self.standardization.tensors().values()])  # fmt: skip
         self._recalibrated(mixture)
+
+
+def _concatenated(join: Callable[..., Any], parts: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays or tensors as one; None where there is none for some."""
+    return None if any(part is None for part in parts) else join(parts, axis)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -69,6 +69,18 @@ def test_every_kind_of_frame_gives_the_same(model: DeepEnsembleRegressor, kind: 
     assert cross_val_score(clone(model), frame, Y, cv=2).shape == (2,)
 
 
+def test_lazy_frames_are_refused_with_the_cure(model: DeepEnsembleRegressor) -> None:
+    lazy = FRAMES["polars"].lazy()
+    cases = {"X": (lambda: clone(model).fit(lazy, Y), lambda: model.predict(lazy)),
+             "y": (lambda: clone(model).fit(FRAME, lazy.select("size")),)}  # fmt: skip
+    for name, calls in cases.items():
+        for call in calls:
+            with pytest.raises(
+                TypeError, match=rf"`{name}` must be data in memory, got LazyFrame; pass `{name}.collect\(\)`"
+            ):
+                call()
+
+
 def test_columns_are_those_of_training_in_the_same_order(model: DeepEnsembleRegressor) -> None:
     for frame in (
         FRAME[FRAME.columns[::-1]],

@@ -20,7 +20,7 @@ from deep_ensembles._checks import check_flag, require
 from deep_ensembles._files import write_model
 from deep_ensembles._random import RandomState
 from deep_ensembles._splits import ComplementaryFolds, Resampling
-from deep_ensembles._tensors import is_structured
+from deep_ensembles._tensors import check_collected, is_structured
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.estimators._inputs import columns, is_frame, is_mixed
 from deep_ensembles.execution import Execution, chosen_execution
@@ -146,6 +146,8 @@ class DeepEnsemble(BaseEstimator):
 
     def _training_inputs(self, X: Any, y: Any = "no_validation", **checks: Any) -> tuple[np.ndarray, Any]:
         """Inputs of training, and the checked targets: numbers without gaps as they are, all else through columns."""
+        check_collected("X", X)
+        check_collected("y", y)
         self.schema_ = None
         if is_mixed(X):
             check_consistent_length(X, y if checks else None)
@@ -167,6 +169,7 @@ class DeepEnsemble(BaseEstimator):
     def _encoded(self, X: Any) -> tuple[np.ndarray, dict[str, Any] | None, list[Any]]:
         """Inputs; where there is a schema, also the values by column, and what training did not see of them."""
         check_is_fitted(self)
+        check_collected("X", X)
         if self.schema_ is not None:
             X = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan", skip_check_array=is_frame(X))
             return cast(Any, columns().encode_frame(self.schema_, X, self._column_names()))
