@@ -22,7 +22,7 @@ from deep_ensembles.tabular.files import TableFiles, open_table, sources
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.writing import TABLES, check_output, safe_cells, writing
 
-BATCH_ROWS = 65536
+BATCH_ROWS = 16384  # about what a cache holds of numbers per row
 Result = TypeVar("Result")
 
 
