@@ -163,21 +163,17 @@ def row_times(name: str, values: pa.ChunkedArray) -> NDArray[Any] | None:
 
 
 def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
-    rows = model.facts["rows"]
-    return {
-        "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + (", …" if len(files.files) > 3 else ""),
+    """Facts about model and data, the bounds of predictions, and what looked wrong in the training rows."""
+    rows, named, notes = model.facts["rows"], model.facts.get("settings", {}).get("bounds"), model.facts.get("notes")
+    about = {
+        "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + ", …" * (len(files.files) > 3),
         "Predicted": f"{model.target.label} ({model.target.task})",
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows" + f"; {rows['held_out']} more were held out" * bool(rows["held_out"]),
         "Recalibration": describe_recalibration(model.ensemble.recalibration),
-    } | _bounds_and_notes(model)
-
-
-def _bounds_and_notes(model: TableModel) -> dict[str, str]:
-    """The bounds of predictions, and what looked wrong in the training rows."""
-    named, notes = model.facts.get("settings", {}).get("bounds"), model.facts.get("notes") or ()
-    told = {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
-    return told | ({"Noted in training rows": " · ".join(map(str, notes))} if notes else {})
+    }
+    about |= {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
+    return about | ({"Noted in training rows": " · ".join(map(str, notes))} if notes else {})
 
 
 def describe_recalibration(fitted: Recalibration | None) -> str:
@@ -195,8 +191,6 @@ def describe_recalibration(fitted: Recalibration | None) -> str:
 
 def scores_listing(evaluation: Evaluation, title: str) -> Listing:
     """Scores beside those of one network and of a constant, each with its meaning."""
-    rows = [
-        [score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.meaning]
-        for score in evaluation.scores
-    ]
+    rows = [[score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.meaning]
+            for score in evaluation.scores]  # fmt: skip
     return Listing(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])

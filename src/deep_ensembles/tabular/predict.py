@@ -217,8 +217,10 @@ CLASS_OUTPUTS = (
 )  # fmt: skip
 
 
-def _outputs(model: TableModel) -> tuple[Output, ...]:
-    return CLASS_OUTPUTS if model.target.classes else NUMBER_OUTPUTS
+def _outputs(model: TableModel, options: PredictionOptions) -> Iterator[tuple[Output, list[str]]]:
+    """What is written for one target, and the names of its columns."""
+    outputs = CLASS_OUTPUTS if model.target.classes else NUMBER_OUTPUTS
+    return ((output, names) for output in outputs if (names := output.names(model, options)))
 
 
 def predict_table(
@@ -286,13 +288,12 @@ def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: 
 
 def check_task(model: TableModel, options: PredictionOptions) -> None:
     """Refuse options that are for another task."""
-    for part in model.beside:
-        check_task(part, options)
-    if model.target.classes and options.abstain_above is not None:
+    kinds = {bool(part.target.classes) for part in model.every}
+    if True in kinds and options.abstain_above is not None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
-    if not model.target.classes and options.abstain_below is not None:
+    if False in kinds and options.abstain_below is not None:
         raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
-    if model.target.classes and options.quantiles:
+    if True in kinds and options.quantiles:
         raise TableError("the model predicts classes, which have no quantiles")
 
 
@@ -307,42 +308,26 @@ def check_names(model: TableModel, names: Sequence[str], options: PredictionOpti
 
 def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
     """The columns of predictions, in order; of several targets, each ends in the name of one."""
-    return [
-        name + f"_{part.target.name}" * bool(model.beside)
-        for part in model.every
-        for output in _outputs(part)
-        for name in output.names(part, options)
-    ]
+    ends = {part: f"_{part.target.name}" * bool(model.beside) for part in model.every}
+    return [name + end for part, end in ends.items() for _, names in _outputs(part, options) for name in names]
 
 
 def predict_batch(
     model: TableModel, options: PredictionOptions, numbered: tuple[pa.RecordBatch, int]
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """Predictions for a batch, and for each column of the model how many values training did not see."""
-    cells, first_row = numbered
-    made: dict[str, Any] = {name: cells.column(name) for name in options.keep}
+    cells, columns, unseen = numbered[0], list[Any](), list[NDArray[np.int64]]()
     with torch.inference_mode():
-        predicted, unseen = zip(*(_predicted(part, options, cells, first_row) for part in model.every), strict=True)
-    columns = [column for parts in predicted for column in parts]
-    made |= dict(zip(column_names(model, options), columns, strict=True))
-    done = pa.record_batch({name: _array(values) for name, values in made.items()})
+        for part in model.every:
+            inputs, is_unseen = part.schema.encode_with_unseen(cells, options.errors, numbered[1])
+            unseen.append(is_unseen.sum(0))
+            mixture, fitted = part.ensemble.mixture(inputs), part.ensemble.recalibration
+            both = map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture)))
+            batch = _Batch(part, options, *both)
+            for output, _ in _outputs(part, options):
+                values = output.values(batch)
+                columns += list(values.T) if "<" in output.name else [values]
+    arrays = [values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values)) for values in columns]
+    kept = {name: cells.column(name) for name in options.keep}
+    done = pa.record_batch(kept | dict(zip(column_names(model, options), arrays, strict=True)))
     return safe_cells(done) if options.safe_cells else done, unseen[0]
-
-
-def _predicted(
-    model: TableModel, options: PredictionOptions, cells: pa.RecordBatch, first_row: int
-) -> tuple[list[Any], NDArray[np.int64]]:
-    """The columns of predictions of one target, and for each column of the model how many values training did not see."""
-    inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
-    mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
-    batch = _Batch(model, options, *map(model.bounded, (mixture, mixture if fitted is None else fitted(mixture))))
-    made: list[Any] = []
-    for output in _outputs(model):
-        if output.names(model, options):
-            values = output.values(batch)
-            made += list(values.T) if "<" in output.name else [values]
-    return made, unseen.sum(0)
-
-
-def _array(values: NDArray[Any] | Tensor | pa.Array) -> pa.Array:
-    return values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))

@@ -111,13 +111,8 @@ class TableSettings:
     def _check_columns(self) -> None:
         require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
         for name in ("weights", "group", "time", "table"):
-            value = getattr(self, name)
-            require(
-                value is None or isinstance(value, str),
-                name,
-                f"the name of a {'table' if name == 'table' else 'column'}",
-                value,
-            )
+            value, what = getattr(self, name), "table" if name == "table" else "column"
+            require(value is None or isinstance(value, str), name, f"the name of a {what}", value)
         listed = isinstance(self.drop, (list, tuple)) and all(isinstance(name, str) for name in self.drop)
         require(listed, "drop", "a list of names of columns", self.drop)
         require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)
