@@ -118,8 +118,7 @@ def fit_table(
     log(f"recalibration: {recalibrated}")
     log(f"training took {seconds:.0f} s: {facts['training']}")
     if unseen is not None and known is not rest:
-        whole, one = (model.bounded(networks(unseen)) for networks in (ensemble, model.single))
-        judged, batches = rest, iter([Batch(whole, torch.from_numpy(rest.y), one, held.point)])
+        judged, batches = rest, iter([_batch(ensemble, single, held, unseen, rest.y)])
     elif is_nested and (parts := _nested_parts(train, inputs, settings)):
         judged = train.take(np.concatenate([part for _, part in parts]))
         batches = (_nested(train, inputs, settings, *part) for part in parts)
@@ -174,10 +173,15 @@ def _nested(train: TableData, inputs: NDArray[np.float32], settings: TableSettin
     known = train.take(rows)
     ensemble = _trained(known.task(inputs[rows]), settings).ensemble
     ensemble, single, held = _recalibrated(ensemble, *_out_of_fold(ensemble, inputs[rows], known), settings)
-    bounded = settings.chosen_bounds or (lambda prediction: prediction)
+    return _batch(ensemble, single, held, inputs[part], train.y[part])
+
+
+def _batch(ensemble: Ensemble, single: Any, held: HeldOut, inputs: NDArray[np.float32], y: NDArray[Any]) -> Batch:
+    """Rows as they are predicted by all networks and by the first alone."""
+    bounded = held.bounds or (lambda prediction: prediction)
     first = replace(ensemble.subset(1), recalibration=single)
-    whole, one = (bounded(networks(inputs[part])) for networks in (ensemble, first))
-    return Batch(whole, torch.from_numpy(train.y[part]), one, held.point)
+    whole, one = (bounded(networks(inputs)) for networks in (ensemble, first))
+    return Batch(whole, torch.from_numpy(y), one, held.point)
 
 
 def _by_recipe(settings: TableSettings) -> bool:
@@ -207,16 +211,13 @@ def _training(ensemble: Ensemble, most: int, limit: float | None) -> str:
 
 
 def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nested: bool) -> str:
-    how = "chosen at random"
-    if settings.time is not None:
-        how = f"the latest by `{settings.time}`"
-    elif settings.group is not None:
-        how = f"whole groups of `{settings.group}`"
     if is_nested:
         return f"{len(train)} rows are used; as they are few, each is judged by a model made of four fifths, without it"
     if not n_held:
         each = "each" if train.source is None else "each of the sample"
         return f"{train.n_trained} rows are used; {each} is judged by the networks that hold it out"
+    how = "chosen at random" if settings.group is None else f"whole groups of `{settings.group}`"
+    how = how if settings.time is None else f"the latest by `{settings.time}`"
     held_out = f"{n_held} held out for scores and recalibration ({how})"
     return f"{len(train) + n_held} rows are used: {len(train)} to train on, {held_out}"
 
@@ -352,13 +353,12 @@ class HeldOut:
 def check_recalibration(name: str, head: Any, n_rows: int) -> None:
     """Refuse one that is not for the task or the head, or for so few rows."""
     if n_rows < 2 and name not in ("auto", "none"):
-        raise TableError(
-            f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
-        )
-    classes = head.kind == "classes"
-    if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
-        raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
-                         f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
+        cure = "hold out more, or none for all to take turns"
+        raise TableError(f"{name} needs at least 2 rows held out, got {n_rows}; {cure}")
+    if head.kind == "classes" and name in ("variance_scaling", "isotonic"):
+        raise TableError(f"{name} is a recalibration of numbers; this is a classification")
+    if head.kind != "classes" and name == "temperature":
+        raise TableError("temperature is a recalibration of classes; this is a regression")
     if name == "variance_scaling" and (head.kind != "numbers" or head.scaling != "location-scale"):
         raise TableError("variance_scaling stretches spreads, which leads to values that this head cannot have; "
                          "take isotonic, conformal or auto")  # fmt: skip

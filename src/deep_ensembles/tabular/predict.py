@@ -115,9 +115,6 @@ class _Batch:
     def quantile(self, level: float) -> Tensor:
         return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64))
 
-    def quantiles(self) -> Tensor:
-        return torch.stack([self.quantile(level) for level in self.options.quantiles], dim=-1)
-
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """`[row, class]`, with sums of 1 to the last digit of double precision."""
@@ -194,7 +191,8 @@ NUMBER_OUTPUTS = (
            lambda batch: batch.moments.epistemic.sqrt()),
     Output("lower", "start of the central interval of `--coverage` (0.9)", lambda batch: batch.quantile(batch.options.tail)),
     Output("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
-    Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`", _Batch.quantiles,
+    Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`",
+           lambda batch: torch.stack(list(map(batch.quantile, batch.options.quantiles)), dim=-1),
            lambda model, options: bool(options.quantiles)),
     Output("abstain", "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
            lambda batch: batch.std > batch.options.threshold, _marks_rows),
@@ -274,16 +272,11 @@ def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: 
     check_integer("workers", workers, low=1)
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-            while waiting:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        yield from (future.result() for future in waiting)
 
 
 def check_task(model: TableModel, options: PredictionOptions) -> None:

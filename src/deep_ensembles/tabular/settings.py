@@ -10,6 +10,7 @@ from typing import Any
 from deep_ensembles import recalibration
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.columns import TASKS, TableError
+from deep_ensembles.networks.mlp import checked_sizes
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recipes import EFFORTS
 from deep_ensembles.tabular.bounds import Bounds
@@ -87,10 +88,7 @@ class TableSettings:
         self._check_columns()
         object.__setattr__(self, "drop", tuple(self.drop))
         if self.hidden_sizes is not None:
-            require(isinstance(self.hidden_sizes, (list, tuple)), "hidden_sizes", "a list of sizes", self.hidden_sizes)
-            for size in self.hidden_sizes:
-                check_integer("hidden_sizes", size, low=1)
-            object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
+            object.__setattr__(self, "hidden_sizes", tuple(checked_sizes(self.hidden_sizes)))
         require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
         if self.task not in (None, known_task := self.known_task):
