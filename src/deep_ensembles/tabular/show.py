@@ -51,8 +51,7 @@ class ModelSummary:
                                   for column in self.schema.columns]  # fmt: skip
             content["left_out"] = dict(self.schema.dropped)
         content |= {"beside": [other.as_dict() for other in self.beside]} if self.beside else {}
-        ready: dict[str, Any] = json_ready(content)
-        return ready
+        return dict(json_ready(content))
 
     def listings(self) -> list[Listing | str]:
         """What it is, its columns, its scores, what was chosen, and how to use it, in lines to be copied."""
