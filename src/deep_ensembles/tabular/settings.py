@@ -88,6 +88,7 @@ class TableSettings:
         self._check_columns()
         object.__setattr__(self, "drop", tuple(self.drop))
         if self.hidden_sizes is not None:
+            require(isinstance(self.hidden_sizes, (list, tuple)), "hidden_sizes", "a list of sizes", self.hidden_sizes)
             object.__setattr__(self, "hidden_sizes", tuple(checked_sizes(self.hidden_sizes)))
         require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
