@@ -37,7 +37,15 @@ from deep_ensembles._files import ModelFileError
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.heads import Poisson
 from deep_ensembles.recalibration import variance_scaling
-from deep_ensembles.tabular import FittedTable, TableSettings, evaluate_table, fit_table, predict_table, read_settings
+from deep_ensembles.tabular import (
+    FittedTable,
+    TableSettings,
+    evaluate_table,
+    fit_table,
+    predict_table,
+    read_settings,
+    settings_of_targets,
+)
 from deep_ensembles.tabular.data import read_data
 from deep_ensembles.tabular.fit import _nested, _nested_parts
 from deep_ensembles.tabular.settings import TRAINING
@@ -590,3 +598,8 @@ def test_rows_that_no_network_sees_judge_the_model_as_it_is(tmp_path: Path) -> N
 def test_columns_that_cannot_be_are_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=words):
         fitted(houses(), tmp_path, numbers_settings(**changes))
+
+
+def test_a_target_named_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="`price` is named twice as a target; name each once"):
+        settings_of_targets(write(houses(20), tmp_path / "t.parquet"), numbers_settings(target="price, speed,price"))

@@ -32,7 +32,6 @@ _NAMES = {
     "settings": ("TableSettings", "read_settings"),
     "show": ("ModelSummary", "show_model"),
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Comparison", "FittedTable", "ModelSummary", "Predicted", "PredictedRow", "PredictionOptions", "TableModel",
@@ -42,9 +41,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = next((home for home, names in _NAMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
 
 
 def __dir__() -> list[str]:

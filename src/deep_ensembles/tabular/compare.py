@@ -64,10 +64,8 @@ class Comparison:
         means = {score: {method: float(np.mean(values)) for method, values in self.scores[score].items()} for score in names}
         ranked = sorted(means[names[0]], key=means[names[0]].__getitem__)
         best = {score: min(means[score], key=means[score].__getitem__) for score in names}
-        rows = []
-        for method in ranked:
-            cells = [f"{means[score][method]:.4f}{'*' if best[score] == method else ''}" for score in names]
-            rows.append([method, *cells, *(f"{value:.2g}" for value in self.seconds.get(method, ()))])
+        rows = [[method, *(f"{means[score][method]:.4f}{'*' * (best[score] == method)}" for score in names),
+                 *(f"{value:.2g}" for value in self.seconds.get(method, ()))] for method in ranked]  # fmt: skip
         heads = [name.partition(" (")[0].replace("Distance of a 90 % interval's coverage from 90 %", "|coverage − 90 %|")
                  for name in names]  # fmt: skip
         times = ["seconds to fit", "to predict"] if self.seconds else []
@@ -91,9 +89,7 @@ class Comparison:
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON: the numbers of each fold and paired differences to the deep ensemble."""
         differences = {score: self._differences(methods) for score, methods in self.scores.items()}
-        told = {"task": self.task, "scores": self.scores, "differences": differences, "seconds": self.seconds}
-        content: dict[str, Any] = json_ready(told)
-        return content
+        return dict(json_ready({**vars(self), "differences": differences}))
 
 
 def compare_table(
@@ -133,11 +129,8 @@ def compare_table(
     methods = _Methods(inputs, dense, read, folds, settings, how, _chosen(only, read))
     predictions = methods.predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
-    measures = _CLASS_SCORES if read.target.classes else _COUNT_SCORES if read.head.kind == "counts" else _NUMBER_SCORES
-    scores = {
-        name: {method: list(map(measure, folds_of_method, targets)) for method, folds_of_method in predictions.items()}
-        for name, measure in measures.items()
-    }
+    scores = {name: {method: list(map(measure, predicted, targets)) for method, predicted in predictions.items()}
+              for name, measure in _SCORES[read.head.kind].items()}  # fmt: skip
     test_share = float(np.mean([len(test) / len(train) for train, test in folds]))
     return Comparison(read.target.task, scores, test_share, methods.seconds)
 
@@ -154,16 +147,6 @@ def _chosen(only: Sequence[str] | None, read: TableData) -> list[str]:
     return [by_name[name.lower()] for name in only if name.lower() != OURS]
 
 
-_NUMBER_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
-    "NLL (nats, lower is better)": metrics.negative_log_likelihood,
-    "RMSE (lower is better)": lambda prediction, target: float((prediction.mean - target).square().mean().sqrt()),
-    "CRPS (lower is better)": lambda prediction, target: float(crps(prediction, target).mean()),
-    "Distance of a 90 % interval's coverage from 90 % (lower is better)": lambda prediction, target: abs(
-        metrics.interval_coverage(prediction, target, 0.9) - 0.9
-    ),
-}
-
-
 def _count_nll(prediction: Any, target: torch.Tensor) -> float:
     """Of the unit cell around each count where the prediction is a density, so that both are probabilities."""
     if getattr(prediction, "kind", "numbers") == "counts":
@@ -172,16 +155,23 @@ def _count_nll(prediction: Any, target: torch.Tensor) -> float:
     return float(-shares.clamp_min(torch.finfo(shares.dtype).tiny).log().mean())
 
 
-_COUNT_SCORES = {
-    "NLL (nats, of a unit around each count, lower is better)": _count_nll,
-    **dict(list(_NUMBER_SCORES.items())[1:]),
-}
-_CLASS_SCORES: Mapping[str, Callable[[Any, torch.Tensor], float]] = {
-    "NLL (nats, lower is better)": metrics.negative_log_likelihood,
-    "Error (share of wrong labels, lower is better)": lambda prediction, target: 1 - metrics.accuracy(prediction, target),
-    "Brier score (÷ classes, lower is better)": metrics.brier_score,
-    "Expected calibration error (lower is better)": metrics.expected_calibration_error,
-}
+_Scores = dict[str, Callable[[Any, torch.Tensor], float]]
+_NLL: _Scores = {"NLL (nats, lower is better)": metrics.negative_log_likelihood}
+_OF_NUMBERS: _Scores = {
+    "RMSE (lower is better)": lambda prediction, target: float((prediction.mean - target).square().mean().sqrt()),
+    "CRPS (lower is better)": lambda prediction, target: float(crps(prediction, target).mean()),
+    "Distance of a 90 % interval's coverage from 90 % (lower is better)":
+        lambda prediction, target: abs(metrics.interval_coverage(prediction, target, 0.9) - 0.9),
+}  # fmt: skip
+_SCORES: Mapping[str, _Scores] = {
+    "numbers": _NLL | _OF_NUMBERS,
+    "counts": {"NLL (nats, of a unit around each count, lower is better)": _count_nll} | _OF_NUMBERS,
+    "classes": _NLL | {
+        "Error (share of wrong labels, lower is better)": lambda *given: 1 - metrics.accuracy(*given),
+        "Brier score (÷ classes, lower is better)": metrics.brier_score,
+        "Expected calibration error (lower is better)": metrics.expected_calibration_error,
+    },
+}  # fmt: skip
 
 
 def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]:
@@ -197,7 +187,8 @@ def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]
 class _Methods:
     """Each method trained on all folds, and its predictions for each fold's test rows.
 
-    `dense` are inputs for methods that learn no vectors of categories.
+    A method is a function that trains a model for the fold of a number. `dense` are inputs for methods that learn no
+    vectors of categories.
     """
 
     inputs: NDArray[np.float32]
@@ -208,95 +199,85 @@ class _Methods:
     how: Mapping[str, Any]
     chosen: Sequence[str] = (SINGLE, DROPOUT, MSE)
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    ours: list[Fitted] = field(default_factory=list)
 
     def predictions(self, log: Log) -> dict[str, list[Any]]:
         """Predictions by method; the deep ensemble first."""
         log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on every fold")
         is_class = bool(self.read.target.classes)
-        ours: list[Fitted] = []
-
-        def deep_ensembles() -> list[Any]:
-            ours.extend(self._fitted())
-            return [fitted.ensemble for fitted in ours]
-
-        methods: dict[str, Callable[[], Sequence[Any]]] = {OURS: deep_ensembles}
-        methods[SINGLE] = lambda: list(map(self._single, ours, self._tasks))
-        methods[DROPOUT] = self._dropout_of_classes if is_class else lambda: self._dropout_of_numbers(ours[0].chosen)
+        methods: dict[str, Callable[[int], Any]] = {OURS: self._deep_ensemble, SINGLE: self._single}
+        methods[DROPOUT] = self._dropout_of_classes if is_class else lambda fold: self._dropout_of_numbers[fold]
         if self.settings.head is not None:
             usual = replace(self, read=replace(self.read, head=Categorical() if is_class else Normal()),
-                            settings=replace(self.settings, head=None, task=self.read.target.task))  # fmt: skip
-            methods[DEFAULT] = lambda: [fitted.ensemble for fitted in usual._fitted()]
-        methods[MSE] = self._mse_ensembles
-        for name, rival in rivals(is_class).items():
-            methods[name] = partial(self._rivals, rival)
+                            settings=replace(self.settings, head=None, task=self.read.target.task), ours=[])  # fmt: skip
+            methods[DEFAULT] = usual._deep_ensemble
+        methods |= {MSE: self._mse_ensemble} | {
+            name: partial(self._rival, rival) for name, rival in rivals(is_class).items()
+        }
         if is_class:
             log("note: an MSE ensemble predicts numbers, and is left out for classes")
         wanted = {OURS, DEFAULT, *self.chosen}
         return {name: self._tested(name, train) for name, train in methods.items() if name in wanted}
 
-    def _rivals(self, rival: Rival) -> list[Any]:
-        dense = [replace(task, inputs=self.dense[train]) for task, (train, _) in zip(self._tasks, self.folds, strict=True)]
-        return [rival(task, self.settings.seed) for task in dense]
+    def _tested(self, name: str, train: Callable[[int], Callable[[Any], Any]]) -> list[Any]:
+        """What a method's model of each fold predicts for its test rows, within the bounds."""
+        start, n = time.perf_counter(), len(self.folds)
+        models = list(map(train, range(n)))
+        trained, is_class = time.perf_counter(), bool(self.read.target.classes)
+        inputs = self.dense if name in (*rivals(is_class), *[DROPOUT] * (not is_class)) else self.inputs
+        predictions = [model(inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
+        self.seconds[name] = (trained - start) / n, (time.perf_counter() - trained) / n
+        bounds = self.settings.chosen_bounds
+        return predictions if bounds is None else list(map(bounds, predictions))
 
-    def _mse_ensembles(self) -> list[Any]:
-        mse = self._fitted("fast", head=Normal(), scoring_rule=squared_error, recalibration=None)
-        return [partial(_from_means, fitted.ensemble) for fitted in mse]
+    def _task(self, fold: int) -> Task:
+        """The training rows of a fold."""
+        return self.read.task(self.inputs).subset(self.folds[fold][0])
 
-    @cached_property
-    def _tasks(self) -> list[Task]:
-        """The training rows of each fold."""
-        whole = self.read.task(self.inputs)
-        return [whole.subset(train) for train, _ in self.folds]
-
-    def _fitted(self, effort: str | None = None, **others: Any) -> list[Fitted]:
-        """By the recipe, for each fold in its share of the time."""
-        others |= self.how
+    def _fitted(self, fold: int, effort: str | None = None, **others: Any) -> Fitted:
+        """By the recipe, in the fold's share of the time."""
+        others |= {**self.how, "checkpoint": self._checkpoint(fold)}
         if self.settings.time_limit is not None:
             others["time_limit"] = self.settings.time_limit / len(self.folds)
-        points = [{"checkpoint": self._checkpoint(fold)} for fold in range(len(self.folds))]
-        pairs = zip(self._tasks, points, strict=True)
-        return [fit_by_recipe(task, self.settings, effort, **(others | point)) for task, point in pairs]
+        return fit_by_recipe(self._task(fold), self.settings, effort, **others)
 
     def _checkpoint(self, fold: int = 0) -> Checkpoint | None:
         """Where the state of the method that is trained now is kept."""
         point: Checkpoint | None = self.how["checkpoint"]
         return None if point is None else point.numbered(f"{len(self.seconds)}-{fold}")
 
-    def _tested(self, name: str, train: Callable[[], Sequence[Callable[[Any], Any]]]) -> list[Any]:
-        """What a method's model of each fold predicts for its test rows, within the bounds."""
-        start = time.perf_counter()
-        models = train()
-        trained = time.perf_counter()
-        is_class = bool(self.read.target.classes)
-        inputs = self.dense if name in (*rivals(is_class), *[DROPOUT] * (not is_class)) else self.inputs
-        predictions = [model(inputs[test]) for model, (_, test) in zip(models, self.folds, strict=True)]
-        n = len(self.folds)
-        self.seconds[name] = (trained - start) / n, (time.perf_counter() - trained) / n
-        bounds = self.settings.chosen_bounds
-        return predictions if bounds is None else list(map(bounds, predictions))
+    def _deep_ensemble(self, fold: int) -> Ensemble:
+        self.ours.append(self._fitted(fold))
+        return self.ours[fold].ensemble
 
-    def _single(self, fitted: Fitted, task: Task) -> Callable[[Any], Any]:
+    def _single(self, fold: int) -> Ensemble:
         """The first network, recalibrated if the ensemble is."""
-        ensemble = fitted.ensemble
+        ensemble, task = self.ours[fold].ensemble, self._task(fold)
         if ensemble.recalibration is None:
             return ensemble.subset(1)
-        name, unseen = self.settings.recalibration, ensemble.out_of_fold(task.inputs)
-        held = HeldOut.of(ensemble, unseen, task.targets, name, groups=task.groups)
+        unseen = ensemble.out_of_fold(task.inputs)
+        held = HeldOut.of(ensemble, unseen, task.targets, self.settings.recalibration, groups=task.groups)
         return replace(ensemble.subset(1), recalibration=held.fit_all(single=True))
 
-    def _dropout_of_classes(self) -> list[Any]:
-        trained = self._fitted("fast", n_members=1, dropout=_DROPOUT_RATE, recalibration=None)
-        how: dict[str, Any] = {"n_samples": _SAMPLES, "random_state": self.settings.seed}
-        return [partial(fitted.ensemble.sampled, **how) for fitted in trained]
+    def _mse_ensemble(self, fold: int) -> Callable[[Any], Any]:
+        mse = self._fitted(fold, "fast", head=Normal(), scoring_rule=squared_error, recalibration=None)
+        return partial(_from_means, mse.ensemble)
 
-    def _dropout_of_numbers(self, chosen: Mapping[str, Any]) -> list[Any]:
+    def _rival(self, rival: Rival, fold: int) -> Callable[[Any], Any]:
+        return rival(replace(self._task(fold), inputs=self.dense[self.folds[fold][0]]), self.settings.seed)
+
+    def _dropout_of_classes(self, fold: int) -> Callable[[Any], Any]:
+        trained = self._fitted(fold, "fast", n_members=1, dropout=_DROPOUT_RATE, recalibration=None)
+        return partial(trained.ensemble.sampled, n_samples=_SAMPLES, random_state=self.settings.seed)
+
+    @cached_property
+    def _dropout_of_numbers(self) -> Sequence[Callable[[Any], Any]]:
         """All folds as one stack, for as many epochs as a deep ensemble."""
         given = {name: value for name, value in self.settings.explicit.items() if name in (*TRAINING, "hidden_sizes")}
-        usual = {name: chosen[name] for name in ("max_epochs", "patience", "batch_size")} | _DROPOUT
-        others = {"sample_weight": self.read.weights, "n_samples": _SAMPLES, **self.how, "checkpoint": self._checkpoint()}
-        rows = [train for train, _ in self.folds]
-        how: dict[str, Any] = {"random_state": self.settings.seed, **usual, **given, **others}
-        return [*fit_dropout(self.dense, self.read.y, rows, **how)]
+        usual = {name: self.ours[0].chosen[name] for name in ("max_epochs", "patience", "batch_size")} | _DROPOUT
+        others = {"sample_weight": self.read.weights, **self.how, "checkpoint": self._checkpoint()}
+        how: dict[str, Any] = {"random_state": self.settings.seed, "n_samples": _SAMPLES, **usual, **given, **others}
+        return fit_dropout(self.dense, self.read.y, [train for train, _ in self.folds], **how)
 
 
 def _from_means(ensemble: Ensemble, inputs: Any) -> torch.distributions.Normal:

@@ -61,15 +61,15 @@ def cuts_listing(cuts: Sequence[Cut]) -> Listing:
     """The cuts one after another, and what they say of the future."""
     is_class = cuts[0].coverage is None
     heads = ["rows before", "next rows", "wrong" if is_class else "mean absolute error", "NLL"]
-    rows = []
-    for cut in cuts:
-        error = f"{percent(cut.error)} ± {percent(cut.error_error)}" if is_class else _with_error(cut)
-        coverage = [] if cut.coverage is None else [percent(cut.coverage)]
-        rows.append([str(cut.before), str(cut.after), error, number(cut.nll), *coverage])
-    return Listing("Forward cuts in time", heads + ["in 90 % intervals"] * (not is_class), rows, drift(cuts))
+    heads += [] if is_class else ["in 90 % intervals"]
+    rows = [[str(cut.before), str(cut.after), _with_error(cut), number(cut.nll), percent(cut.coverage or 0.0)][: len(heads)]
+            for cut in cuts]  # fmt: skip
+    return Listing("Forward cuts in time", heads, rows, drift(cuts))
 
 
 def _with_error(cut: Cut) -> str:
+    if cut.coverage is None:
+        return f"{percent(cut.error)} ± {percent(cut.error_error)}"
     return f"{number(cut.error, 3)} ± {number(cut.error_error, 2)}"
 
 

@@ -53,15 +53,15 @@ def evaluate_table(
     rows = _Rows(model, errors, _about(model, files), Profiler(model.schema, model.facts), RowFacts(model.target.name))
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
-        common: dict[str, Any] = {"constant": model.constant, "labels": model.labels, "coverage": coverage}
-        evaluation = evaluate(rows.batches(files, update), **common, **shown)
+        shown |= {"constant": model.constant, "labels": model.labels, "coverage": coverage}
+        evaluation = evaluate(rows.batches(files, update), **shown)
     if rows.strange:
         evaluation = _counting_wrong(evaluation, rows.strange)
     names = list(model.schema.labels)
     if explained and evaluation.n_rows > 1 and len(names) <= _MOST_EXPLAINED:
-        inputs, targets = (np.concatenate(parts) for parts in zip(*rows.some, strict=True))
-        columns = model.schema.places
-        found = influences(model.ensemble, inputs, columns, names, targets, repeats=2, most_predictions=_MOST_PREDICTIONS)
+        inputs, targets = map(np.concatenate, zip(*rows.some, strict=True))
+        few: dict[str, Any] = {"repeats": 2, "most_predictions": _MOST_PREDICTIONS}
+        found = influences(model.ensemble, inputs, model.schema.places, names, targets, **few)
         evaluation, names = replace(evaluation, influences=found), [each.column for each in found.columns]
     evaluation = replace(evaluation, columns=rows.profiler.facts(names))
     return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
@@ -88,7 +88,7 @@ class _Rows:
         places: list[np.ndarray] = []
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
-        member, first_row, n_rows = self.model.single, 1, 0
+        member, first_row = self.model.single, 1
         time = time_column(schema, self.model.facts, files.names)
         shown = [*dict.fromkeys([*schema.names[:SHOWN_COLUMNS], *([] if time is None else [time])])]
         for batch in files.batches(list(dict.fromkeys([*schema.names, *shown, target.name])), BATCH_ROWS):
@@ -105,7 +105,6 @@ class _Rows:
             update(advance=batch.num_rows)
             if not len(inputs):
                 continue
-            n_rows += len(inputs)
             counts += unseen.sum(0)
             for place in np.flatnonzero(unseen.any(0)).tolist():
                 if len(examples[place]) < _EXAMPLES:
@@ -118,7 +117,7 @@ class _Rows:
             single = self.model.bounded(member(inputs)) if self.model.ensemble.n_members > 1 else None
             point = getattr(self.model.ensemble.head, "point", None)
             yield Batch(self.model.bounded(self.model.ensemble(inputs)), torch.from_numpy(codes), single, point)
-        if not n_rows:
+        if not (n_rows := sum(map(len, places))):
             what = "class that training saw" if self.strange else "value"
             raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
         if left_out := first_row - 1 - n_rows - self.strange.total():
@@ -163,21 +162,17 @@ def row_times(name: str, values: pa.ChunkedArray) -> NDArray[Any] | None:
 
 
 def _about(model: TableModel, files: TableFiles) -> dict[str, Any]:
-    rows = model.facts["rows"]
-    return {
-        "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + (", …" if len(files.files) > 3 else ""),
+    """Facts about model and data, the bounds of predictions, and what looked wrong in the training rows."""
+    rows, named, notes = model.facts["rows"], model.facts.get("settings", {}).get("bounds"), model.facts.get("notes")
+    about = {
+        "Data": ", ".join(str(file.path.name) for file in files.files[:3]) + ", …" * (len(files.files) > 3),
         "Predicted": f"{model.target.label} ({model.target.task})",
         "Columns used": f"{len(model.schema.columns)}, as {len(model.schema.input_names)} inputs",
         "Trained on": f"{rows['trained']} rows" + f"; {rows['held_out']} more were held out" * bool(rows["held_out"]),
         "Recalibration": describe_recalibration(model.ensemble.recalibration),
-    } | _bounds_and_notes(model)
-
-
-def _bounds_and_notes(model: TableModel) -> dict[str, str]:
-    """The bounds of predictions, and what looked wrong in the training rows."""
-    named, notes = model.facts.get("settings", {}).get("bounds"), model.facts.get("notes") or ()
-    told = {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
-    return told | ({"Noted in training rows": " · ".join(map(str, notes))} if notes else {})
+    }
+    about |= {} if named is None else {"Bounds": f"{named}; predictions are moved inside"}
+    return about | ({"Noted in training rows": " · ".join(map(str, notes))} if notes else {})
 
 
 def describe_recalibration(fitted: Recalibration | None) -> str:
@@ -195,8 +190,6 @@ def describe_recalibration(fitted: Recalibration | None) -> str:
 
 def scores_listing(evaluation: Evaluation, title: str) -> Listing:
     """Scores beside those of one network and of a constant, each with its meaning."""
-    rows = [
-        [score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.meaning]
-        for score in evaluation.scores
-    ]
+    rows = [[score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.meaning]
+            for score in evaluation.scores]  # fmt: skip
     return Listing(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])

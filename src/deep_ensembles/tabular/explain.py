@@ -37,14 +37,13 @@ def explain_table(
         if row is None and first_row > _MOST_ROWS:
             break
     rows, known = np.concatenate(inputs), np.concatenate(targets) if has_target else None
-    columns = schema.places
     if row is not None:
         if not 1 <= row < first_row:
             raise TableError(f"`row` must be from 1 to {first_row - 1}, got {row}")
-        return explain(model.ensemble, rows, columns, schema.labels, row=row - 1)
+        return explain(model.ensemble, rows, schema.places, schema.labels, row=row - 1)
     if known is not None:
         rows, known = rows[~np.isnan(known)], known[~np.isnan(known)]
         known = known.astype(np.int64) if target.classes else known
     if len(rows) < 2:
         raise TableError("explanations need at least 2 rows" + f" with a value of `{target.name}`" * has_target)
-    return explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, columns, schema.labels, known)
+    return explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, schema.places, schema.labels, known)

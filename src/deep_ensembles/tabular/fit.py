@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from deep_ensembles import recalibration
 from deep_ensembles._splits import ComplementaryFolds, Split
-from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import TableError
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import Execution, chosen_execution
@@ -32,7 +31,7 @@ from deep_ensembles.tabular.head import name_of
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.profile import Profiler, profile_columns, profile_data
 from deep_ensembles.tabular.settings import TableSettings
-from deep_ensembles.tabular.show import PLAIN_WORDS
+from deep_ensembles.tabular.show import chosen_listing
 from deep_ensembles.tabular.values import check_values
 from deep_ensembles.training import Checkpoint
 
@@ -78,6 +77,7 @@ def fit_table(
         execution: where networks are trained; by default in processes where that pays.
         verbose: 1 for a progress bar on a terminal.
     """
+    started = time.monotonic()
     train, rest = read_parts(data, settings, log)
     check_recalibration(settings.recalibration, train.head, len(rest) or len(train))
     schema = train.schema(settings)
@@ -88,12 +88,15 @@ def fit_table(
     log(_use_of_rows(train, len(rest), settings, is_nested))
     inputs = schema.encode(train.table, "missing")
     unseen = schema.encode(rest.table, "missing") if len(rest) else None
-    by_recipe = _by_recipe(settings)
     cuts = _cuts(train, inputs, settings, log)
-    started = time.monotonic()
-    fitted = _trained(train.task(inputs), settings, checkpoint=checkpoint, execution=execution, verbose=verbose)
-    ensemble, seconds = fitted.ensemble, time.monotonic() - started
-    if unseen is None or by_recipe:
+    how: dict[str, Any] = {"checkpoint": checkpoint, "execution": execution, "verbose": verbose}
+    limit, begun = settings.time_limit, time.monotonic()
+    if limit is not None:  # reading counts, but leaves half
+        how["time_limit"] = max(limit / 2, limit - (begun - started))
+    fitted = _trained(train.task(inputs), settings, **how)
+    ensemble, seconds = fitted.ensemble, time.monotonic() - begun
+    is_cut = limit is not None and seconds >= 0.95 * how["time_limit"]
+    if unseen is None or _by_recipe(settings):
         known, mixture = _out_of_fold(ensemble, inputs, train)
     else:
         known, mixture = rest, ensemble.mixture(unseen)
@@ -106,17 +109,16 @@ def fit_table(
         "cuts": [asdict(cut) for cut in cuts],
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
-        "training": _training(ensemble, fitted.chosen["max_epochs"], seconds, settings.time_limit),
+        "training": _training(ensemble, fitted.chosen["max_epochs"], limit if is_cut else None),
         "profiles": profile_data(profile_columns(schema, train.table)),
     }
     model = TableModel(schema, train.target, ensemble, facts)
-    how = held.describe(ensemble.recalibration)
-    log(_chosen_listing(facts["chosen"], ensemble, settings))
-    log(f"recalibration: {how}")
+    recalibrated = held.describe(ensemble.recalibration)
+    log(chosen_listing(facts["chosen"] | {"head": name_of(ensemble.head)}, settings.explicit))
+    log(f"recalibration: {recalibrated}")
     log(f"training took {seconds:.0f} s: {facts['training']}")
-    if unseen is not None and by_recipe:
-        one = model.bounded(model.single(unseen)) if ensemble.n_members > 1 else None
-        judged, batches = rest, iter([Batch(model.bounded(ensemble(unseen)), torch.from_numpy(rest.y), one, held.point)])
+    if unseen is not None and known is not rest:
+        judged, batches = rest, iter([_batch(ensemble, single, held, unseen, rest.y)])
     elif is_nested and (parts := _nested_parts(train, inputs, settings)):
         judged = train.take(np.concatenate([part for _, part in parts]))
         batches = (_nested(train, inputs, settings, *part) for part in parts)
@@ -125,7 +127,7 @@ def fit_table(
     if len(judged) < _FEW:
         without = " and are those without recalibration" if ensemble.recalibration and len(judged) < ENOUGH else ""
         log(f"note: {len(judged)} rows are few to judge by; the scores below say little{without}")
-    evaluation = _evaluated(batches, judged, model, how)
+    evaluation = _evaluated(batches, judged, model, recalibrated)
     scores = {score.name: score.ensemble for score in evaluation.scores}
     return FittedTable(replace(model, facts=facts | {"held_out_scores": scores}), evaluation)
 
@@ -139,6 +141,8 @@ def settings_of_targets(data: Any, settings: TableSettings) -> list[TableSetting
     names = [name.strip() for name in settings.target.split(",")]
     if len(names) == 1 or settings.target in open_table(data, settings.table).names:
         return [settings]
+    if repeated := [name for place, name in enumerate(names) if name in names[:place]]:
+        raise TableError(f"`{repeated[0]}` is named twice as a target; name each once")
     limit = None if settings.time_limit is None else settings.time_limit / len(names)
     drops = {target: (*settings.drop, *(name for name in names if name != target)) for target in names}
     return [replace(settings, target=target, drop=drop, time_limit=limit) for target, drop in drops.items()]
@@ -169,10 +173,15 @@ def _nested(train: TableData, inputs: NDArray[np.float32], settings: TableSettin
     known = train.take(rows)
     ensemble = _trained(known.task(inputs[rows]), settings).ensemble
     ensemble, single, held = _recalibrated(ensemble, *_out_of_fold(ensemble, inputs[rows], known), settings)
-    parts = [ensemble] if ensemble.n_members == 1 else [ensemble, replace(ensemble.subset(1), recalibration=single)]
-    bounded = settings.chosen_bounds or (lambda prediction: prediction)
-    whole, one, *_ = [*(bounded(each(inputs[part])) for each in parts), None]
-    return Batch(whole, torch.from_numpy(train.y[part]), one, held.point)
+    return _batch(ensemble, single, held, inputs[part], train.y[part])
+
+
+def _batch(ensemble: Ensemble, single: Any, held: HeldOut, inputs: NDArray[np.float32], y: NDArray[Any]) -> Batch:
+    """Rows as they are predicted by all networks and by the first alone."""
+    bounded = held.bounds or (lambda prediction: prediction)
+    first = replace(ensemble.subset(1), recalibration=single)
+    whole, one = (bounded(networks(inputs)) for networks in (ensemble, first))
+    return Batch(whole, torch.from_numpy(y), one, held.point)
 
 
 def _by_recipe(settings: TableSettings) -> bool:
@@ -191,31 +200,24 @@ def _recalibrated(
     kept: dict[str, Any] = {"groups": known.together, "times": known.times, "bounds": settings.chosen_bounds}
     held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, **kept)
     ensemble = ensemble if _by_recipe(settings) else replace(ensemble, recalibration=held.fit_all())
-    return ensemble, held.fit_all(single=True) if ensemble.n_members > 1 else None, held
+    return ensemble, held.fit_all(single=True), held
 
 
-def _training(ensemble: Ensemble, most: int, seconds: float, limit: float | None) -> str:
+def _training(ensemble: Ensemble, most: int, limit: float | None) -> str:
     """How many epochs there were, and what a time limit cut; without seconds, which the same model need not share."""
-    epochs = np.isfinite(np.zeros((1, 1)) if ensemble.history is None else ensemble.history[0]).sum(1)
-    cut = (
-        ""
-        if limit is None or seconds < 0.95 * limit
-        else f"; the time limit of {limit:g} s cut epochs, and what else to try"
-    )
+    epochs = np.isfinite(np.asarray(ensemble.history)[0]).sum(1)
+    cut = "" if limit is None else f"; the time limit of {limit:g} s cut epochs, and what else to try"
     return f"{epochs.min()} to {epochs.max()} of at most {most} epochs{cut}"
 
 
 def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nested: bool) -> str:
-    how = "chosen at random"
-    if settings.time is not None:
-        how = f"the latest by `{settings.time}`"
-    elif settings.group is not None:
-        how = f"whole groups of `{settings.group}`"
     if is_nested:
         return f"{len(train)} rows are used; as they are few, each is judged by a model made of four fifths, without it"
     if not n_held:
         each = "each" if train.source is None else "each of the sample"
         return f"{train.n_trained} rows are used; {each} is judged by the networks that hold it out"
+    how = "chosen at random" if settings.group is None else f"whole groups of `{settings.group}`"
+    how = how if settings.time is None else f"the latest by `{settings.time}`"
     held_out = f"{n_held} held out for scores and recalibration ({how})"
     return f"{len(train) + n_held} rows are used: {len(train)} to train on, {held_out}"
 
@@ -243,32 +245,17 @@ def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableDa
     return train, mixture
 
 
-_LISTED = ("n_members", "hidden_sizes", "head", "networks", "perturbation", "max_epochs", "patience", "batch_size",
-           "learning_rate")  # fmt: skip
-
-
-def _chosen_listing(chosen: Mapping[str, Any], ensemble: Ensemble, settings: TableSettings) -> Listing:
-    """What the recipe chose, and what it was told."""
-    kinds = [f"{words} ({share:.0%})" for words, share in (chosen["networks"] or {}).items()]
-    shown = {**chosen, "networks": "; ".join(kinds) or None, "head": name_of(ensemble.head)}
-    shown["hidden_sizes"] = " × ".join(map(str, chosen["hidden_sizes"])) or "none"
-    rows = [[PLAIN_WORDS[key], str(shown[key]), "as asked" if key in settings.explicit else ""]
-            for key in _LISTED if shown.get(key) is not None]  # fmt: skip
-    return Listing("What was chosen", ["setting", "value", ""], rows, words=["value", ""])
-
-
 def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, recalibrated: str) -> Evaluation:
     """Scores of rows that neither the networks nor the recalibration they are scored with have seen."""
-    shown = judged.table.select(model.schema.names[:SHOWN_COLUMNS])
     about = {"Predicted": f"{model.target.name} ({model.target.task})", "Recalibration": recalibrated}
-    columns = dict(zip(shown.column_names, shown.columns, strict=True))
+    columns = {name: judged.table[name] for name in model.schema.names[:SHOWN_COLUMNS]}
     time, is_new = time_column(model.schema, model.facts, judged.table.column_names), model.facts["rows"]["held_out"] > 0
     profiler = Profiler(model.schema, model.facts if is_new else {})
     profiler.add(judged.table)
     times = None if time is None else row_times(time, judged.table[time])
     facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, "these rows are those of training")
-    known: dict[str, Any] = {"constant": model.constant, "labels": model.labels}
-    evaluation = evaluate(batches, columns=columns, about=about, facts=facts, **known)
+    shown: dict[str, Any] = {"columns": columns, "about": about, "facts": facts, "labels": model.labels}
+    evaluation = evaluate(batches, constant=model.constant, **shown)
     return replace(evaluation, columns=profiler.facts(model.schema.labels))
 
 
@@ -309,19 +296,18 @@ class HeldOut:
     def fit(self, mixture: Mixture, rows: NDArray[np.int64]) -> recalibration.Recalibration | None:
         """What some of the rows ask for; never one that moves the mean where rows are the latest, as that would pass off
         what has changed for what is uncertain."""
-        target = torch.from_numpy(self.target[rows])
         if self.name == "none" or (self.name == "auto" and len(rows) < ENOUGH // 2):
             return None
+        known = mixture[torch.from_numpy(rows)], torch.from_numpy(self.target[rows])
         if self.name != "auto":
-            fitted: recalibration.Recalibration = getattr(recalibration, self.name)(mixture[torch.from_numpy(rows)], target)
+            fitted: recalibration.Recalibration = getattr(recalibration, self.name)(*known)
             return fitted
         groups = None if self.groups is None else self.groups[rows]
         if groups is not None and len(np.unique(groups)) < 2:
             return None
-        names: tuple[str, ...] | None = None
-        if self.times is not None and not mixture.is_discrete:
-            names = ("none", "variance_scaling") if is_stretchable(mixture) else ("none",)
-        return recalibration.choose(mixture[torch.from_numpy(rows)], target, names, groups=groups)
+        is_ordered = self.times is not None and not mixture.is_discrete
+        names = ("none", *["variance_scaling"] * is_stretchable(mixture)) if is_ordered else None
+        return recalibration.choose(*known, names, groups=groups)
 
     def fit_all(self, single: bool = False) -> recalibration.Recalibration | None:
         """What all rows ask for, of the ensemble or of its first member."""
@@ -337,17 +323,16 @@ class HeldOut:
         if self.times is not None:
             return np.array_split(np.argsort(self.times, kind="stable"), _PARTS)
         kinds = np.arange(n) if self.groups is None else np.unique(self.groups, return_inverse=True)[1]
-        parts = [np.flatnonzero(kinds % _PARTS == part) for part in range(_PARTS)]
-        return [part for part in parts if len(part)]
+        return [rows for part in range(_PARTS) if len(rows := np.flatnonzero(kinds % _PARTS == part))]
 
     def batches(self) -> Iterator[Batch]:
         """Each part recalibrated by the others, or where rows are the latest by those before it."""
         parts, single = self.parts(), first_member(self.mixture) if self.mixture.n_members > 1 else None
         for number, part in enumerate(parts):
-            others = parts[:number] if self.times is not None else [other for other in parts if other is not part]
-            rows = np.concatenate(others) if others else np.empty(0, dtype=np.int64)
-            ensemble = self._recalibrate(self.mixture, part, rows)
-            member = None if single is None else self._recalibrate(single, part, rows)
+            later = [] if self.times is not None else parts[number + 1 :]
+            others = np.concatenate([part[:0], *parts[:number], *later])
+            member = None if single is None else self._recalibrate(single, part, others)
+            ensemble = self._recalibrate(self.mixture, part, others)
             yield Batch(ensemble, torch.from_numpy(self.target[part]), member, self.point)
 
     def _recalibrate(self, mixture: Mixture, part: NDArray[np.int64], by: NDArray[np.int64]) -> Any:
@@ -368,13 +353,12 @@ class HeldOut:
 def check_recalibration(name: str, head: Any, n_rows: int) -> None:
     """Refuse one that is not for the task or the head, or for so few rows."""
     if n_rows < 2 and name not in ("auto", "none"):
-        raise TableError(
-            f"{name} needs at least 2 rows held out, got {n_rows}; hold out more, or none for all to take turns"
-        )
-    classes = head.kind == "classes"
-    if name in (("variance_scaling", "isotonic") if classes else ("temperature",)):
-        raise TableError(f"{name} is a recalibration of {'numbers' if classes else 'classes'}; "
-                         f"this is a {'classification' if classes else 'regression'}")  # fmt: skip
+        cure = "hold out more, or none for all to take turns"
+        raise TableError(f"{name} needs at least 2 rows held out, got {n_rows}; {cure}")
+    if head.kind == "classes" and name in ("variance_scaling", "isotonic"):
+        raise TableError(f"{name} is a recalibration of numbers; this is a classification")
+    if head.kind != "classes" and name == "temperature":
+        raise TableError("temperature is a recalibration of classes; this is a regression")
     if name == "variance_scaling" and (head.kind != "numbers" or head.scaling != "location-scale"):
         raise TableError("variance_scaling stretches spreads, which leads to values that this head cannot have; "
                          "take isotonic, conformal or auto")  # fmt: skip

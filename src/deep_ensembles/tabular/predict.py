@@ -22,7 +22,7 @@ from deep_ensembles.tabular.files import TableFiles, open_table, sources
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.writing import TABLES, check_output, safe_cells, writing
 
-BATCH_ROWS = 65536
+BATCH_ROWS = 16384  # about what a cache holds of numbers per row
 Result = TypeVar("Result")
 
 
@@ -115,9 +115,6 @@ class _Batch:
     def quantile(self, level: float) -> Tensor:
         return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64))
 
-    def quantiles(self) -> Tensor:
-        return torch.stack([self.quantile(level) for level in self.options.quantiles], dim=-1)
-
     @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """`[row, class]`, with sums of 1 to the last digit of double precision."""
@@ -194,7 +191,8 @@ NUMBER_OUTPUTS = (
            lambda batch: batch.moments.epistemic.sqrt()),
     Output("lower", "start of the central interval of `--coverage` (0.9)", lambda batch: batch.quantile(batch.options.tail)),
     Output("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
-    Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`", _Batch.quantiles,
+    Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`",
+           lambda batch: torch.stack(list(map(batch.quantile, batch.options.quantiles)), dim=-1),
            lambda model, options: bool(options.quantiles)),
     Output("abstain", "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
            lambda batch: batch.std > batch.options.threshold, _marks_rows),
@@ -217,8 +215,10 @@ CLASS_OUTPUTS = (
 )  # fmt: skip
 
 
-def _outputs(model: TableModel) -> tuple[Output, ...]:
-    return CLASS_OUTPUTS if model.target.classes else NUMBER_OUTPUTS
+def _outputs(model: TableModel, options: PredictionOptions) -> Iterator[tuple[Output, list[str]]]:
+    """What is written for one target, and the names of its columns."""
+    outputs = CLASS_OUTPUTS if model.target.classes else NUMBER_OUTPUTS
+    return ((output, names) for output in outputs if (names := output.names(model, options)))
 
 
 def predict_table(
@@ -272,27 +272,21 @@ def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: 
     check_integer("workers", workers, low=1)
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(workers) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > workers:
-                    yield waiting.popleft().result()
-            while waiting:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        yield from (future.result() for future in waiting)
 
 
 def check_task(model: TableModel, options: PredictionOptions) -> None:
     """Refuse options that are for another task."""
-    for part in model.beside:
-        check_task(part, options)
-    if model.target.classes and options.abstain_above is not None:
+    kinds = {bool(part.target.classes) for part in model.every}
+    if True in kinds and options.abstain_above is not None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
-    if not model.target.classes and options.abstain_below is not None:
+    if False in kinds and options.abstain_below is not None:
         raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
-    if model.target.classes and options.quantiles:
+    if True in kinds and options.quantiles:
         raise TableError("the model predicts classes, which have no quantiles")
 
 
@@ -307,42 +301,26 @@ def check_names(model: TableModel, names: Sequence[str], options: PredictionOpti
 
 def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
     """The columns of predictions, in order; of several targets, each ends in the name of one."""
-    return [
-        name + f"_{part.target.name}" * bool(model.beside)
-        for part in model.every
-        for output in _outputs(part)
-        for name in output.names(part, options)
-    ]
+    ends = {part: f"_{part.target.name}" * bool(model.beside) for part in model.every}
+    return [name + end for part, end in ends.items() for _, names in _outputs(part, options) for name in names]
 
 
 def predict_batch(
     model: TableModel, options: PredictionOptions, numbered: tuple[pa.RecordBatch, int]
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """Predictions for a batch, and for each column of the model how many values training did not see."""
-    cells, first_row = numbered
-    made: dict[str, Any] = {name: cells.column(name) for name in options.keep}
+    cells, columns, unseen = numbered[0], list[Any](), list[NDArray[np.int64]]()
     with torch.inference_mode():
-        predicted, unseen = zip(*(_predicted(part, options, cells, first_row) for part in model.every), strict=True)
-    columns = [column for parts in predicted for column in parts]
-    made |= dict(zip(column_names(model, options), columns, strict=True))
-    done = pa.record_batch({name: _array(values) for name, values in made.items()})
+        for part in model.every:
+            inputs, is_unseen = part.schema.encode_with_unseen(cells, options.errors, numbered[1])
+            unseen.append(is_unseen.sum(0))
+            mixture, fitted = part.ensemble.mixture(inputs), part.ensemble.recalibration
+            both = map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture)))
+            batch = _Batch(part, options, *both)
+            for output, _ in _outputs(part, options):
+                values = output.values(batch)
+                columns += list(values.T) if "<" in output.name else [values]
+    arrays = [values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values)) for values in columns]
+    kept = {name: cells.column(name) for name in options.keep}
+    done = pa.record_batch(kept | dict(zip(column_names(model, options), arrays, strict=True)))
     return safe_cells(done) if options.safe_cells else done, unseen[0]
-
-
-def _predicted(
-    model: TableModel, options: PredictionOptions, cells: pa.RecordBatch, first_row: int
-) -> tuple[list[Any], NDArray[np.int64]]:
-    """The columns of predictions of one target, and for each column of the model how many values training did not see."""
-    inputs, unseen = model.schema.encode_with_unseen(cells, options.errors, first_row)
-    mixture, fitted = model.ensemble.mixture(inputs), model.ensemble.recalibration
-    batch = _Batch(model, options, *map(model.bounded, (mixture, mixture if fitted is None else fitted(mixture))))
-    made: list[Any] = []
-    for output in _outputs(model):
-        if output.names(model, options):
-            values = output.values(batch)
-            made += list(values.T) if "<" in output.name else [values]
-    return made, unseen.sum(0)
-
-
-def _array(values: NDArray[Any] | Tensor | pa.Array) -> pa.Array:
-    return values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))

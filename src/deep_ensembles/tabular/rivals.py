@@ -7,6 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn import ensemble
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import cross_val_predict
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch.distributions import Categorical, Distribution, Normal
 
 from deep_ensembles.distributions import Interpolated
@@ -27,24 +32,14 @@ def rivals(is_class: bool) -> dict[str, Rival]:
         >>> list(rivals(is_class=True))[:3]
         ['logistic regression', 'random forest', 'gradient boosting']
     """
-    known: dict[str, Rival]
-    if is_class:
-        names = ("logistic regression", "random forest", "gradient boosting")
-        known = {name: partial(_classifier, name) for name in names}
-        return known | ({"CatBoost": partial(_classifier, "CatBoost")} if find_spec("catboost") else {})
-    known = {
-        "linear model": _linear,
-        "random forest": _forest,
-        "gradient boosting": _boosting,
-        "quantile boosting": _quantiles,
-    }
-    known |= {"CatBoost": _catboost} if find_spec("catboost") else {}
-    return known | ({"NGBoost": _ngboost} if find_spec("ngboost") else {})
+    known = {name: partial(_classifier, build) for name, build in _CLASSIFIERS.items()} if is_class else _REGRESSORS
+    absent = [name for name in ("CatBoost", "NGBoost") if not find_spec(name.lower())]
+    return {name: rival for name, rival in known.items() if name not in absent}
 
 
-def _classifier(name: str, task: Task, seed: int) -> Predict:
-    model = _class_model(name, seed)
-    model.fit(task.inputs, task.targets, **({} if task.sample_weight is None else _weights(name, task.sample_weight)))
+def _classifier(build: Callable[[int], Any], task: Task, seed: int) -> Predict:
+    model = build(seed)
+    model.fit(task.inputs, task.targets, **_weights(model, task))
     classes = np.asarray(model.classes_, dtype=np.int64)
 
     def predict(inputs: np.ndarray) -> Distribution:
@@ -55,32 +50,15 @@ def _classifier(name: str, task: Task, seed: int) -> Predict:
     return predict
 
 
-def _class_model(name: str, seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    if name == "logistic regression":
-        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-    if name == "random forest":
-        return RandomForestClassifier(_TREES, random_state=seed)
-    if name == "gradient boosting":
-        return HistGradientBoostingClassifier(random_state=seed)
-    from catboost import CatBoostClassifier
-
-    return CatBoostClassifier(random_seed=seed, verbose=False, allow_writing_files=False)
+def _weights(model: Any, task: Task) -> dict[str, np.ndarray]:
+    """The weights of rows as `fit` takes them, of a pipeline for its last step."""
+    step = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    return {} if task.sample_weight is None else {f"{step}sample_weight": task.sample_weight}
 
 
-def _weights(name: str, weights: np.ndarray) -> dict[str, np.ndarray]:
-    return {"logisticregression__sample_weight" if name == "logistic regression" else "sample_weight": weights}
-
-
-def _with_residuals(model: Any, task: Task, **weights: Any) -> Predict:
+def _with_residuals(model: Any, task: Task) -> Predict:
     """A normal around point predictions, as wide as residuals of rows that were held out."""
-    from sklearn.model_selection import cross_val_predict
-
-    folds = min(_FOLDS, len(task.inputs))
+    folds, weights = min(_FOLDS, len(task.inputs)), _weights(model, task)
     held_out = cross_val_predict(model, task.inputs, task.targets, cv=folds, params=weights or None)
     return _normal(model.fit(task.inputs, task.targets, **weights).predict, task.targets - held_out)
 
@@ -96,35 +74,27 @@ def _of(mean: Any, deviation: Any) -> Normal:
 
 
 def _linear(task: Task, seed: int) -> Predict:
-    from sklearn.linear_model import RidgeCV
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    return _with_residuals(_scaled(RidgeCV(np.logspace(-3, 4, 15))), task)
 
-    weights = {} if task.sample_weight is None else {"ridgecv__sample_weight": task.sample_weight}
-    return _with_residuals(make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))), task, **weights)
+
+def _scaled(model: Any) -> Pipeline:
+    return make_pipeline(StandardScaler(), model)
 
 
 def _forest(task: Task, seed: int) -> Predict:
-    from sklearn.ensemble import RandomForestRegressor
-
-    forest = RandomForestRegressor(_TREES, random_state=seed, oob_score=True)
+    forest = ensemble.RandomForestRegressor(_TREES, random_state=seed, oob_score=True)
     forest.fit(task.inputs, task.targets, sample_weight=task.sample_weight)
     return _normal(forest.predict, task.targets - forest.oob_prediction_)
 
 
 def _boosting(task: Task, seed: int) -> Predict:
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    weights = {} if task.sample_weight is None else {"sample_weight": task.sample_weight}
-    return _with_residuals(HistGradientBoostingRegressor(random_state=seed), task, **weights)
+    return _with_residuals(ensemble.HistGradientBoostingRegressor(random_state=seed), task)
 
 
 def _quantiles(task: Task, seed: int) -> Predict:
     """One model per level; straight lines between, exponential tails beyond."""
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    models = [HistGradientBoostingRegressor(loss="quantile", quantile=level, random_state=seed) for level in _LEVELS]
-    models = [model.fit(task.inputs, task.targets, sample_weight=task.sample_weight) for model in models]
+    boosting = partial(ensemble.HistGradientBoostingRegressor, loss="quantile", random_state=seed)
+    models = [boosting(quantile=level).fit(task.inputs, task.targets, task.sample_weight) for level in _LEVELS]
     gap = _LEAST_GAP * (float(np.std(task.targets)) or 1.0)
 
     def predict(inputs: np.ndarray) -> Distribution:
@@ -139,9 +109,7 @@ def _quantiles(task: Task, seed: int) -> Predict:
 def _catboost(task: Task, seed: int) -> Predict:
     from catboost import CatBoostRegressor
 
-    model = CatBoostRegressor(
-        loss_function="RMSEWithUncertainty", random_seed=seed, verbose=False, allow_writing_files=False
-    )  # fmt: skip
+    model = CatBoostRegressor(loss_function="RMSEWithUncertainty", random_seed=seed, **_QUIET)
     model.fit(task.inputs, task.targets, sample_weight=task.sample_weight)
 
     def predict(inputs: np.ndarray) -> Distribution:
@@ -151,8 +119,27 @@ def _catboost(task: Task, seed: int) -> Predict:
     return predict
 
 
+def _catboost_classifier(seed: int) -> Any:
+    from catboost import CatBoostClassifier
+
+    return CatBoostClassifier(random_seed=seed, **_QUIET)
+
+
 def _ngboost(task: Task, seed: int) -> Predict:
     from ngboost import NGBRegressor
 
     model = NGBRegressor(random_state=seed, verbose=False).fit(task.inputs, task.targets, sample_weight=task.sample_weight)
     return lambda inputs: _of(*(model.pred_dist(inputs).params[name] for name in ("loc", "scale")))
+
+
+_QUIET: dict[str, Any] = {"verbose": False, "allow_writing_files": False}  # for CatBoost
+_CLASSIFIERS: dict[str, Callable[[int], Any]] = {
+    "logistic regression": lambda seed: _scaled(LogisticRegression(max_iter=2000)),
+    "random forest": lambda seed: ensemble.RandomForestClassifier(_TREES, random_state=seed),
+    "gradient boosting": lambda seed: ensemble.HistGradientBoostingClassifier(random_state=seed),
+    "CatBoost": _catboost_classifier,
+}
+_REGRESSORS: dict[str, Rival] = {
+    "linear model": _linear, "random forest": _forest, "gradient boosting": _boosting, "quantile boosting": _quantiles,
+    "CatBoost": _catboost, "NGBoost": _ngboost,
+}  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from deep_ensembles import recalibration
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.columns import TASKS, TableError
+from deep_ensembles.networks.mlp import checked_sizes
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recipes import EFFORTS
 from deep_ensembles.tabular.bounds import Bounds
@@ -88,9 +89,7 @@ class TableSettings:
         object.__setattr__(self, "drop", tuple(self.drop))
         if self.hidden_sizes is not None:
             require(isinstance(self.hidden_sizes, (list, tuple)), "hidden_sizes", "a list of sizes", self.hidden_sizes)
-            for size in self.hidden_sizes:
-                check_integer("hidden_sizes", size, low=1)
-            object.__setattr__(self, "hidden_sizes", tuple(self.hidden_sizes))
+            object.__setattr__(self, "hidden_sizes", tuple(checked_sizes(self.hidden_sizes)))
         require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
         require(self.task in (None, *TASKS), "task", "regression or classification", self.task)
         if self.task not in (None, known_task := self.known_task):
@@ -111,13 +110,8 @@ class TableSettings:
     def _check_columns(self) -> None:
         require(isinstance(self.target, str) and self.target != "", "target", "the name of a column", self.target)
         for name in ("weights", "group", "time", "table"):
-            value = getattr(self, name)
-            require(
-                value is None or isinstance(value, str),
-                name,
-                f"the name of a {'table' if name == 'table' else 'column'}",
-                value,
-            )
+            value, what = getattr(self, name), "table" if name == "table" else "column"
+            require(value is None or isinstance(value, str), name, f"the name of a {what}", value)
         listed = isinstance(self.drop, (list, tuple)) and all(isinstance(name, str) for name in self.drop)
         require(listed, "drop", "a list of names of columns", self.drop)
         require(isinstance(self.kinds, Mapping), "kinds", "names of columns with their kinds", self.kinds)

@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from deep_ensembles.columns import Schema, Target
 
 _MOST_CLASSES = 10
 # What settings are called where people read them.
-PLAIN_WORDS = {
+_WORDS = {
     "n_members": "networks", "hidden_sizes": "hidden layers", "head": "head", "networks": "kinds of networks",
     "perturbation": "adversary", "max_epochs": "epochs at most", "patience": "patience", "batch_size": "batch size",
     "learning_rate": "learning rate", "drop_last": "leaves out incomplete batches", "schedule": "learning rate over time",
@@ -47,23 +47,19 @@ class ModelSummary:
         """Plain data for JSON."""
         content = {**self.about, "held_out_scores": self.scores, "chosen": self.chosen}
         if self.schema is not None:
-            names = {column: type(column).__name__.lower() for column in self.schema.columns}
-            content["columns"] = [
-                {"name": column.name, "kind": kind, "summary": column.summary()} for column, kind in names.items()
-            ]
+            content["columns"] = [{"name": column.name, "kind": type(column).__name__.lower(), "summary": column.summary()}
+                                  for column in self.schema.columns]  # fmt: skip
             content["left_out"] = dict(self.schema.dropped)
         content |= {"beside": [other.as_dict() for other in self.beside]} if self.beside else {}
-        ready: dict[str, Any] = json_ready(content)
-        return ready
+        return dict(json_ready(content))
 
     def listings(self) -> list[Listing | str]:
         """What it is, its columns, its scores, what was chosen, and how to use it, in lines to be copied."""
         listings: list[Listing | str] = [Listing("", ["model", self.path], self._facts(), words=[self.path])]
         listings += [] if self.schema is None else [self.schema.listing()]
-        for title, head, values in (("Held-out scores", "score", self.scores), ("What was chosen", "setting", self.chosen)):
-            rows = [[PLAIN_WORDS.get(name, name.replace("_", " ")), _text(value)]
-                    for name, value in values.items() if value is not None]  # fmt: skip
-            listings += [Listing(title, [head, "value"], rows, words=["value"])] if rows else []
+        scores = [[name, _text(value)] for name, value in self.scores.items() if value is not None]
+        listings += [Listing("Held-out scores", ["score", "value"], scores)] if scores else []
+        listings += [chosen_listing(self.chosen)] if self.chosen else []
         return [*listings, *(listing for other in self.beside for listing in other.listings()[:-3]), *self._uses()]
 
     def _facts(self) -> list[list[str]]:
@@ -89,6 +85,13 @@ class ModelSummary:
             f"evaluate  deep-ensembles evaluate {path} known.csv --report report.html",
             f"python    {loaded}; model(frame)",
         ]
+
+
+def chosen_listing(chosen: Mapping[str, Any], asked: Container[str] = ()) -> Listing:
+    """The settings of a training in plain words, and which of them were asked for."""
+    rows = [[_WORDS.get(name, name.replace("_", " ")), _text(value), "as asked" * (name in asked)]
+            for name, value in chosen.items() if value is not None]  # fmt: skip
+    return Listing("What was chosen", ["setting", "value", ""], rows, words=["value", ""])
 
 
 def _text(value: Any) -> str:
@@ -140,11 +143,6 @@ def _summary(path: str | os.PathLike[str], config: Mapping[str, Any], n_bytes: i
         return ModelSummary(str(path), about, None, {}, {})
     table = config["table"]
     schema, target, facts = Schema.from_data(table["schema"]), Target.from_data(table["target"]), table["facts"]
-    about |= {
-        "target": target.name,
-        "unit": target.unit,
-        "task": target.task,
-        "classes": target.classes,
-        "rows": facts["rows"],
-    }
+    about |= {name: getattr(target, name) for name in ("unit", "task", "classes")}
+    about |= {"target": target.name, "rows": facts["rows"], "training": facts.get("training")}
     return ModelSummary(str(path), about, schema, facts.get("held_out_scores", {}), facts.get("chosen", {}))
