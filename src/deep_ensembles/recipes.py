@@ -36,6 +36,7 @@ LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are 
 _OUTLYING = 5.0  # times that a deviation is too large from which it is not the unit of targets
 _DOUBLE_ROWS = 100  # up to which networks are of double precision
 _MOST_EMBEDDED = 200  # columns with waves and bins
+_MOST_EQUAL = 0.9  # of the rows of such a column; words, of which most rows have none, need no waves
 _BINS = 48  # of each of them
 EPSILON = 0.01  # of adversarial training, the paper's
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
@@ -290,9 +291,10 @@ class Choices:
 
 
 def embedded_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None) -> list[int]:
-    """Columns of more than two different numbers, unless there are very many."""
+    """Columns of more than two different numbers, not nearly all of them the same, unless there are very many."""
     sample = inputs[:: max(1, len(inputs) // 2000)]
-    columns = [i for i in range(sample.shape[1]) if len(np.unique(sample[:, i])) > 2 and i not in (levels or ())]
+    counts = {i: np.unique(sample[:, i], return_counts=True)[1] for i in range(sample.shape[1]) if i not in (levels or ())}
+    columns = [i for i, count in counts.items() if len(count) > 2 and count.max() <= _MOST_EQUAL * len(sample)]
     return columns if len(columns) <= _MOST_EMBEDDED else []
 
 
