@@ -89,10 +89,9 @@ def test_idx_files_are_kept_as_they_are(tmp_path: Path) -> None:
     files = idx_files()
     dataset = converted("mnist", files, tmp_path, rows=30)
     assert all((tmp_path / "mnist" / name).read_bytes() == content for name, content in files.items())
-    assert dataset.train_images is not None
-    assert (dataset.train_images.shape, dataset.classes) == ((20, 28, 28), tuple("0123456789"))
+    assert (dataset.parts["train"][0].shape, dataset.classes) == ((20, 28, 28), tuple("0123456789"))
     assert dataset.description == "handwritten digits; here: 20 of 60000 training and 10 of 10000 test images"
-    np.testing.assert_array_equal(dataset.test_labels, np.arange(10))
+    np.testing.assert_array_equal(dataset.parts["test"][1], np.arange(10))
 
 
 def test_a_part_is_loaded_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +105,7 @@ def test_a_part_is_loaded_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     listed = CliRunner().invoke(app, ["data", "list"]).stdout.replace("│", " ").splitlines()
     assert ["fashion-mnist", "70000", "28×28", "1", "part", "fashion-mnist/"] in [line.split() for line in listed]
     assert ["tiny-imagenet", "110000", "64×64×3", "1", "no", "tiny-imagenet/"] in [line.split() for line in listed]
-    assert dataset.train_images is dataset.train_labels is None
+    assert set(dataset.parts) == {"test"}
     assert "here: 0 of 60000 training and 10 of 10000 test images" in dataset.description
     pictures, labels = dataset.part("test")
     assert (pictures.shape, labels.dtype) == ((10, 1, 28, 28), np.int64)
@@ -146,10 +145,8 @@ def test_svhn(tmp_path: Path) -> None:
         scipy.io.savemat(buffer, {"X": given[part][0], "y": given[part][1]}, do_compression=True)
         originals[f"{part}_32x32.mat"] = buffer.getvalue()
     dataset = converted("svhn", originals, tmp_path, rows=23)
-    assert dataset.train_images is not None
-    assert dataset.train_labels is not None
-    np.testing.assert_array_equal(dataset.train_images[5], given["train"][0][..., 5])
-    assert dataset.train_labels.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
+    np.testing.assert_array_equal(dataset.parts["train"][0][5], given["train"][0][..., 5])
+    assert dataset.parts["train"][1].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
     assert dataset.part("test")[0].shape == (11, 3, 32, 32)
     (tmp_path / "bad.mat").write_bytes(originals["test_32x32.mat"][:400])
     with pytest.raises(DatasetError, match=r"bad\.mat is damaged"):
@@ -169,10 +166,9 @@ def test_the_first_images_of_a_part(tmp_path: Path) -> None:
 def test_cifar(tmp_path: Path) -> None:
     planes, labels = cifar_batches()
     dataset = converted("cifar10", {"cifar-10-binary.tar.gz": cifar_archive(planes, labels)}, tmp_path, rows=24)
-    assert dataset.train_images is not None
-    np.testing.assert_array_equal(dataset.train_images, planes[:20].transpose(0, 2, 3, 1))
-    np.testing.assert_array_equal(dataset.train_labels, labels[:20])
-    np.testing.assert_array_equal(dataset.test_labels, labels[20:])
+    np.testing.assert_array_equal(dataset.parts["train"][0], planes[:20].transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(dataset.parts["train"][1], labels[:20])
+    np.testing.assert_array_equal(dataset.parts["test"][1], labels[20:])
 
 
 @pytest.mark.parametrize("names", [["data_batch_1", "test_batch"], ["data_batch_2.bin"]])
@@ -195,12 +191,11 @@ def test_letters(tmp_path: Path) -> None:
     extra = {"small/A/broken.png": b"", "small/A/._0.png": b"x", "small/K/0.png": b"x", "small/B/notes.txt": b"x"}
     with pytest.warns(UserWarning, match=r"left out 1 broken pictures: small/A/broken\.png$"):
         dataset = converted("notmnist", {"notMNIST_small.tar.gz": packed(files | extra)}, tmp_path, rows=20)
-    assert dataset.train_images is None
-    assert dataset.test_images is not None
+    assert set(dataset.parts) == {"test"}
     assert dataset.description.endswith("here: 20 of 18724 test images")
     assert dataset.classes == tuple("ABCDEFGHIJ")
-    np.testing.assert_array_equal(dataset.test_labels, np.repeat(np.arange(10), 2))
-    np.testing.assert_array_equal(dataset.test_images[2], letters["small/B/0.png"])
+    np.testing.assert_array_equal(dataset.parts["test"][1], np.repeat(np.arange(10), 2))
+    np.testing.assert_array_equal(dataset.parts["test"][0][2], letters["small/B/0.png"])
     (tmp_path / "none.tar.gz").write_bytes(packed({}))
     with pytest.raises(DatasetError, match=r"none\.tar\.gz is damaged"):
         read_letters(tmp_path / "none.tar.gz")
@@ -225,8 +220,7 @@ def tiny_archive() -> bytes:
 def test_tiny_imagenet(tmp_path: Path) -> None:
     dataset = converted("tiny-imagenet", {"tiny-imagenet-200.zip": tiny_archive()}, tmp_path, rows=4)
     assert dataset.classes == ("n01", "n02")
-    assert dataset.test_images is not None
-    assert dataset.test_images.shape == (2, 64, 64, 3)
+    assert dataset.parts["test"][0].shape == (2, 64, 64, 3)
     with zipfile.ZipFile(tmp_path / "tiny-imagenet" / "tiny-imagenet.zip") as archive:
         assert sorted(archive.namelist())[2:] == ["val/n01/val_1.JPEG", "val/n02/val_0.JPEG"]
     with pytest.raises(DatasetError, match="expected 5 pictures, got 4"):
@@ -254,17 +248,16 @@ def test_fetching_images_by_their_md5(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_image_sets_check_themselves(tmp_path: Path) -> None:
     good, labels = pixels(3, 8, 8), np.array([0, 1, 1])
-    ImageDataset("fine", good, labels, None, None, ("a", "b"))
-    for arguments, message in [
-        ((good, None, None, None), "train: images and labels must be there together"),
-        ((None, None, good.astype(float), labels), r"test: images must be uint8 .*, got float64 \(3, 8, 8\)"),
-        ((pixels(3, 8), labels, None, None), "images must be"),
-        ((good, labels[:2], None, None), "labels must be 3 class numbers"),
-        ((good, labels.astype(float), None, None), "labels must be 3 class numbers"),
-        ((good, labels + 1, None, None), "labels must be from 0 to 1, got 1 to 2"),
+    ImageDataset("fine", {"train": (good, labels)}, ("a", "b"))
+    for labelled, message in [
+        ((good.astype(float), labels), r"test: images must be uint8 .*, got float64 \(3, 8, 8\)"),
+        ((pixels(3, 8), labels), "images must be"),
+        ((good, labels[:2]), "labels must be 3 class numbers"),
+        ((good, labels.astype(float)), "labels must be 3 class numbers"),
+        ((good, labels + 1), "labels must be from 0 to 1, got 1 to 2"),
     ]:
         with pytest.raises(DatasetError, match=message):
-            ImageDataset("broken", *arguments, ("a", "b"))
+            ImageDataset("broken", {"test": labelled}, ("a", "b"))
     with pytest.raises(ValueError, match=r"^`name` must be one of mnist, fashion-mnist, .*, got 'imagenet'"):
         images("imagenet")
     write_idx(tmp_path / "some.gz", good)

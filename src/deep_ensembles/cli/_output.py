@@ -100,7 +100,9 @@ def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written
             print(f"error: {printable(text)}", file=sys.stderr)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
-            with _ignored_signals():
+            # Whoever asks again to end is not heard while the program says what is left, nor while Python itself ends.
+            atexit.register(_ignore_signals)
+            with _handled([signal.SIGINT, *_ENDING], signal.SIG_IGN):
                 print(left(), file=sys.stderr, flush=True)
             raise typer.Exit(1) from error
 
@@ -128,26 +130,17 @@ def _ends_as_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _ignored_signals() -> Iterator[None]:
-    """Whoever asks again to end is not heard while the program says what is left, nor while Python itself ends."""
-    numbers = [signal.SIGINT, *_ENDING]
-    with _handled(numbers, signal.SIG_IGN):
-        yield
-    for number in numbers:
-        atexit.register(_handle, number, signal.SIG_IGN)
-
-
-@contextmanager
 def _handled(numbers: Sequence[int], handler: Any) -> Iterator[None]:
     """Signals handled in another way for a while; only the main thread may."""
-    before = {number: _handle(number, handler) for number in numbers}
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
     try:
         yield
     finally:
         for number, usual in before.items():
-            _handle(number, usual)
+            signal.signal(number, usual or signal.SIG_DFL)
 
 
-def _handle(number: int, handler: Any) -> Any:
-    is_main = threading.current_thread() is threading.main_thread()
-    return signal.signal(number, handler) if is_main and handler is not None else None
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, *_ENDING):
+        signal.signal(number, signal.SIG_IGN)

@@ -39,15 +39,16 @@ CLASSES = {
     "svhn": DIGITS,
     "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
 }
-# Training and test part: how many images were published, and how files that hold them, or some of them, begin.
-PARTS = {
-    "mnist": ((60_000, ("train",)), (10_000, ("t10k",))),
-    "fashion-mnist": ((60_000, ("train",)), (10_000, ("t10k",))),
-    "notmnist": ((0, ()), (18_724, ("small", "t10k"))),
-    "svhn": ((73_257, ("train", "train-first20000")), (26_032, ("test",))),
-    "cifar10": ((50_000, ("train",)), (10_000, ("test",))),
-    TINY: ((100_000, (TINY, f"{TINY}-subset")), (10_000, (TINY, f"{TINY}-subset"))),
+# Of each part how many images were published, and how files that hold them, or some of them, begin.
+PARTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
+    "mnist": {"train": (60_000, ("train",)), "test": (10_000, ("t10k",))},
+    "fashion-mnist": {"train": (60_000, ("train",)), "test": (10_000, ("t10k",))},
+    "notmnist": {"test": (18_724, ("small", "t10k"))},
+    "svhn": {"train": (73_257, ("train", "train-first20000")), "test": (26_032, ("test",))},
+    "cifar10": {"train": (50_000, ("train",)), "test": (10_000, ("test",))},
+    TINY: {"train": (100_000, (TINY, f"{TINY}-subset")), "test": (10_000, (TINY, f"{TINY}-subset"))},
 }
+WORDS = {"train": "training", "test": "test"}
 
 
 def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDataset:
@@ -72,25 +73,25 @@ def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDatase
 
 
 def _load(name: str, home: Path) -> ImageDataset:
-    card, parts = SETS[name], [_read(name, home / name, number) for number in (0, 1)]
-    present = [part for part in parts if part is not None]
-    if not present:
+    card, parts = SETS[name], {part: _read(name, home / name, part) for part in PARTS[name]}
+    found = {part: content for part, content in parts.items() if content is not None}
+    if not found:
         raise DatasetError(f"{name} is not in {home / name}; run: deep-ensembles data fetch {name}")
-    counts = zip(parts, PARTS[name], ("training", "test"), strict=True)
-    shares = [f"{len(part[1]) if part else 0} of {total} {which}" for part, (total, _), which in counts if total]
-    (train, train_labels), (test, test_labels) = (part[:2] if part else (None, None) for part in parts)
+    counts = {part: len(found[part][1]) if part in found else 0 for part in parts}
+    shares = [f"{counts[part]} of {total} {WORDS[part]}" for part, (total, _) in PARTS[name].items()]
     return ImageDataset(
-        *(name, train, train_labels, test, test_labels, present[0][2]),
+        *(name, {part: content[:2] for part, content in found.items()}, next(iter(found.values()))[2]),
         description=f"{card.description}; here: {' and '.join(shares)} images",
-        origin=f"{card.origin}; read from {' and '.join(dict.fromkeys(part[3] for part in present))}",
+        origin=f"{card.origin}; read from {' and '.join(dict.fromkeys(content[3] for content in found.values()))}",
     )
 
 
-def _read(name: str, folder: Path, number: int) -> tuple[Any, Any, tuple[str, ...], str] | None:
+def _read(name: str, folder: Path, part: str) -> tuple[Any, Any, tuple[str, ...], str] | None:
     """Images, labels, classes and the name of the file, of the first that is there."""
-    for stem in PARTS[name][number][1]:
+    for stem in PARTS[name][part][1]:
         if name == TINY and (folder / f"{stem}.zip").is_file():
-            pictures = ImageFolder(folder / f"{stem}.zip", ("train", "val")[number], image_size=SETS[name].shape[0])
+            inside = "train" if part == "train" else "val"
+            pictures = ImageFolder(folder / f"{stem}.zip", inside, image_size=SETS[name].shape[0])
             return *pictures.array(), pictures.classes, f"{stem}.zip"
         for endings in (IDX, NPY, PACKED):
             paths = [folder / f"{stem}{ending}" for ending in endings]
@@ -241,10 +242,10 @@ def _card(
 ) -> Card:
     """A set whose files, with their MD5 where one was published, are at an address; `last` is written last."""
     sums = {file: None if md5 is None else f"md5:{md5}" for file, md5 in files.items()}
-    stems = dict.fromkeys(stem for _, part in PARTS[name] for stem in part)
+    stems = dict.fromkeys(stem for _, part in PARTS[name].values() for stem in part)
     endings = (".zip",) if name == TINY else (IDX[0], NPY[0], PACKED[0])
     return Card(
-        *(name, sum(total for total, _ in PARTS[name]), math.prod(shape), 1, partial(_load, name)),
+        *(name, sum(total for total, _ in PARTS[name].values()), math.prod(shape), 1, partial(_load, name)),
         *(description, address, licence),
         hidden_units=200,
         file=f"{name}/{last}",
