@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 from torch import nn
 
-from deep_ensembles.paper.datasets._image_files import IDX, write_idx
+from deep_ensembles.paper.datasets.images import IDX, write_idx
 
 
 def make_home(folder: Path, *names: str, rows: int = 90, features: int = 4, splits: int = 3, seed: int = 0) -> Path:

@@ -567,18 +567,28 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_same_command_goes_on(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["calm", "long.toml", "stopped"]
 
 
+_ANEW = "nothing was written, and the same command starts anew"
 _GOES_ON = "the same command goes on where it was, from what it left in this folder"
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
-    [("predict", "nothing was written"), ("evaluate", "nothing was written"), ("compare", _GOES_ON)],
+    ("command", "left", "message"),
+    [
+        ("predict", False, "nothing was written"),
+        ("evaluate", False, "nothing was written"),
+        ("compare", False, _ANEW),
+        ("compare", True, _GOES_ON),
+    ],
 )
 def test_ctrl_c_promises_what_is_kept(
-    command: str, message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, left: bool, message: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stopped(*inputs: Any, **given: Any) -> None:
+        if left:
+            given["checkpoint"].path.write_text("state")
         raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
 
     monkeypatch.setattr(f"deep_ensembles.tabular.{command}.{command}_table", stopped)
     more = ["--out", tmp_path / "p.csv"] if command == "predict" else []

@@ -134,12 +134,9 @@ def test_the_song_archive(tmp_path: Path) -> None:
     np.testing.assert_array_equal(table.inputs[:5000], table.inputs[45_000:50_000])
     np.testing.assert_array_equal(table.splits[0][1], np.arange(50_000, 50_007))
     assert 1922 <= table.targets.min() <= table.targets.max() <= 2011
-    for rows, features, message in [
-        (50_006, 4, "more than"),
-        (50_008, 4, "50007 rows, expected 50008"),
-        (50_007, 5, "columns"),
-    ]:
-        with pytest.raises(DatasetError, match=message):
+    for rows, features in [(50_006, 4), (50_008, 4), (50_007, 5)]:
+        wanted = f"expected {rows} rows and {features + 1} columns, got 50007 rows and 5 columns"
+        with pytest.raises(DatasetError, match=wanted):
             read_song_archive(archive, rows, features, test_rows=7)
     archive.write_bytes(archive.read_bytes()[:-1000])
     with pytest.raises(DatasetError, match="damaged or not the published archive"):
@@ -201,7 +198,7 @@ def test_a_table_may_have_other_rows_and_splits_than_the_published_one(tmp_path:
 
 def test_a_dataset_checks_itself() -> None:
     inputs, targets, split = np.zeros((3, 2)), np.zeros(3), (np.array([0, 1]), np.array([2]))
-    assert Dataset("fine", inputs, targets, [split]).origin == ""
+    Dataset("fine", inputs, targets, [split])
     for arguments, message in [
         ((inputs, np.zeros(4), [split]), "targets"),
         ((np.zeros(3), targets, [split]), "inputs must be"),
@@ -210,5 +207,3 @@ def test_a_dataset_checks_itself() -> None:
     ]:
         with pytest.raises(DatasetError, match=message):
             Dataset("broken", *arguments)
-    with pytest.raises(DatasetError, match="1 feature names for 2 features"):
-        Dataset("broken", inputs, targets, [split], feature_names=("x",))

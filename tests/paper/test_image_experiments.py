@@ -17,7 +17,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from deep_ensembles import load
 from deep_ensembles.execution import InProcess
 from deep_ensembles.paper.datasets import DatasetError
-from deep_ensembles.paper.datasets._image_files import IDX, write_idx
+from deep_ensembles.paper.datasets.images import IDX, write_idx
 from deep_ensembles.paper.experiments import ARRAYS, EXPERIMENTS, Selection
 from deep_ensembles.paper.experiments._classification import METHODS, is_folder, of_classes, pictures
 from deep_ensembles.paper.experiments.ensemble_size import SETTINGS

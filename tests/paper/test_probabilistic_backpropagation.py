@@ -167,7 +167,7 @@ def test_update_is_the_papers_rule_with_automatic_derivatives() -> None:
     before = [part.clone().requires_grad_() for part in (state.hidden, state.output)]
     evidence = plain_evidence(*before, x, y, state.noise.clone())
     gradients = torch.autograd.grad(evidence.sum(), before)
-    found = state.update(features(x.unsqueeze(1), 6).unsqueeze(0), y.reshape(1, 3, 1), [3])
+    found = state.update(features(x.unsqueeze(1), 6).unsqueeze(0), y.reshape(1, 3, 1))
     torch.testing.assert_close(found, evidence.detach())
     for old, by, new in zip(before, gradients, (state.hidden, state.output), strict=True):
         mean, variance = old.detach().unbind(1)
@@ -180,7 +180,7 @@ def test_variances_stay_positive_under_outliers() -> None:
     state = Filter((normals(2, 3, 4).mean, normals(2, 5, seed=1).mean))
     with torch.inference_mode():
         for size in (1e3, 1e8, 1e150, 1.0):
-            state.update(features(double([[[[size] * 2]] * 2]), 4), double([[[-size]] * 2]), [2])
+            state.update(features(double([[[[size] * 2]] * 2]), 4), double([[[-size]] * 2]))
             state.refine_prior()
     for part in (state.hidden, state.output):
         assert part.isfinite().all()
@@ -214,7 +214,7 @@ def one_by_one(mean: np.ndarray, variance: np.ndarray, sweeps: int) -> tuple[np.
 
 def test_refining_all_weights_together_ends_where_one_by_one_does() -> None:
     state = Filter((normals(1, 3, 4).mean, normals(1, 5, seed=1).mean))
-    state.update(features(normals(30, 1, 1, 2, seed=2).mean, 4), normals(30, 1, 1, seed=3).mean, [1] * 30)
+    state.update(features(normals(30, 1, 1, 2, seed=2).mean, 4), normals(30, 1, 1, seed=3).mean)
     mean, variance = (torch.cat([state.hidden[0, i].flatten(), state.output[0, i]]).numpy().copy() for i in range(2))
     prior, variances = one_by_one(mean, variance, 60)
     for _ in range(60):
@@ -224,9 +224,8 @@ def test_refining_all_weights_together_ends_where_one_by_one_does() -> None:
 
 
 def test_many_runs_are_single_runs() -> None:
-    """Whatever their number of rows, and in the order in which they were given."""
     X, y = cubic(90)
-    rows = [np.arange(20), np.arange(10, 80), np.arange(0, 90, 3), np.arange(20, 90)]
+    rows = [np.arange(30), np.arange(10, 40), np.arange(0, 90, 3), np.arange(60, 90)]
     settings = {"n_hidden": 8, "n_epochs": 4}
     together = fit_runs(X, y, rows, [5, 6, 7, 8], **settings)
     for i, own in enumerate(rows):
@@ -309,6 +308,8 @@ def test_bad_settings_are_named() -> None:
         fit_runs(X, y, [np.arange(3)], [0, 1])
     with pytest.raises(ValueError, match="`rows_per_run` must be at least one row each"):
         fit_runs(X, y, [np.arange(0)], [0])
+    with pytest.raises(ValueError, match=r"`rows_per_run` must be .* as many for each, got \[3, 4\]"):
+        fit_runs(X, y, [np.arange(4), np.arange(3)], [0, 1])
 
 
 @pytest.mark.slow

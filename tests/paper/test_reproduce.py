@@ -293,7 +293,7 @@ def test_year_prediction_at_full_shape_in_bounded_memory(tmp_path):
         "import json, pathlib, resource\n"
         "from deep_ensembles.paper.experiments._regression import regression_cell, run_regression\n"
         "cells = [regression_cell('year-prediction-msd', way, 0, epochs=1) for way in ('ml', 'mse')]\n"
-        "found = [run_regression(cell, pathlib.Path()).result for cell in cells]\n"
+        "found = [run_regression(cell, pathlib.Path())[0] for cell in cells]\n"
         "scores = [found[0]['methods']['ML-5']['scores'], found[1]['methods']['MSE-5']['scores']]\n"
         "print(json.dumps([scores, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6]))\n"
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import errno
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from deep_ensembles._terminal import Listing
     from deep_ensembles.execution import Execution
 
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 Processes = Annotated[int | None, typer.Option(min=1, help="Work in so many processes here.")]
 Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its address, or auto.")]
 
@@ -98,7 +100,10 @@ def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written
             print(f"error: {printable(text)}", file=sys.stderr)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
-            print(left(), file=sys.stderr)
+            # Whoever asks again to end is not heard while the program says what is left, nor while Python itself ends.
+            atexit.register(_ignore_signals)
+            with _handled([signal.SIGINT, *_ENDING], signal.SIG_IGN):
+                print(left(), file=sys.stderr, flush=True)
             raise typer.Exit(1) from error
 
 
@@ -119,13 +124,23 @@ def _ends_as_interrupts() -> Iterator[None]:
         handler = signal.getsignal(signal.SIGINT)
         (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    ours = threading.current_thread() is threading.main_thread()
-    taken = [number for number in numbers if ours and signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, interrupt)
+    taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    with _handled(taken, interrupt):
+        yield
+
+
+@contextmanager
+def _handled(numbers: Sequence[int], handler: Any) -> Iterator[None]:
+    """Signals handled in another way for a while; only the main thread may."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if is_main}
     try:
         yield
     finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+        for number, usual in before.items():
+            signal.signal(number, usual or signal.SIG_DFL)
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, *_ENDING):
+        signal.signal(number, signal.SIG_IGN)

@@ -13,13 +13,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, BadParameter, Context, Option, Typer
+from typer import Argument, BadParameter, Option, Typer
 
 # isort: off
 from deep_ensembles.cli._options import (
-    DATA, DIGEST, Bounds, Config, Coverage, Data, Drop, Effort, Errors, FitErrors, Group, Head, Json, Kinds, Members, Model,
-    Recalibration, Seed, Table, Target, Task, Time, TimeLimit, Weights, cells, numbers, settings_from, state_path,
-    stopped_text, table_model,
+    DATA, DIGEST, OF_FIT, Config, Coverage, Data, Errors, Json, Model, Table, cells, kept, numbers, settings_from,
+    state_path, stopped_text, table_model, takes_settings,
 )  # fmt: skip
 
 # isort: on
@@ -30,42 +29,16 @@ if TYPE_CHECKING:
     from deep_ensembles.tabular import Predicted, PredictedRow
 
 
+@takes_settings()
 def fit(
-    context: Context,
     data: Data,
     out: Annotated[Path, Option(help="The model folder to write.")],
-    target: Target = None,
-    task: Task = None,
-    head: Head = None,
-    bounds: Bounds = None,
-    table: Table = None,
-    drop: Drop = None,
-    kinds: Kinds = None,
-    errors: FitErrors = None,
-    weights: Weights = None,
-    group: Group = None,
-    time: Time = None,
-    members: Members = None,
-    effort: Effort = None,
-    holdout: Annotated[
-        float | None, Option(min=0, max=0.9, help="Share of rows that no network sees. (0; with --time 0.2)")
-    ] = None,
-    recalibration: Recalibration = None,
-    epsilon: Annotated[
-        float | None, Option(min=0, help="Adversarial training: 0.01 in the paper. (none by default)")
-    ] = None,
-    max_epochs: Annotated[int | None, Option(min=1, help="Passes over the rows at most. (chosen by default)")] = None,
-    time_limit: TimeLimit = None,
-    stream: Annotated[
-        bool | None,
-        Option("--stream/--no-stream", help="Train from Parquet that is not read whole. (where it is too large)"),
-    ] = None,
-    seed: Seed = None,
     config: Config = None,
     report: Annotated[Path | None, Option(help="Also write a page about the held-out rows, as in report.html.")] = None,
     processes: Processes = None,
     ray: Ray = None,
     force: Annotated[bool, Option("--force", help="Replace a model that is there.")] = False,
+    **options: Any,
 ) -> None:
     """Learn to predict a column of a table, and say how sure predictions are. Stopped, the same command goes on.
 
@@ -79,22 +52,21 @@ def fit(
 
       deep-ensembles fit claims.csv --target claims --head negative_binomial --out claims
     """
+    states: dict[str, Path] = {}
     written: list[Path] = []
-    with user_errors(lambda: stopped_text(out, written)):
+    goes_on = f"the same command goes on from what it left beside {out}"
+    with user_errors(lambda: stopped_text(states.values(), goes_on, written)):
         from deep_ensembles.report import Report
         from deep_ensembles.tabular import fit_table, scores_listing, settings_of_targets
-        from deep_ensembles.tabular.writing import PAGES, check_output
+        from deep_ensembles.tabular.writing import check_output
         from deep_ensembles.training import Checkpoint
 
-        settings = settings_from(context)
+        settings = settings_from(config, options)
         parts, read = settings_of_targets(data, settings), [*data, *([] if config is None else [str(config)])]
-        states = {part.target: state_path(out, data, part) for part in parts}
+        states |= {part.target: state_path(out, data, part) for part in parts}
         # Who stopped a training that replaces a model has asked for that.
-        stopped = any(any(state.parent.glob(f"{glob.escape(state.name)}*")) for state in states.values())
-        check_output(out, inputs=read, replace=force or stopped)
-        pages = _pages(report, list(states))
-        for page in pages.values():
-            check_output(page, PAGES, inputs=[*read, str(out)])
+        check_output(out, inputs=read, replace=force or bool(kept(states.values())))
+        pages = _pages(report, list(states), inputs=[*read, str(out)])
         how: dict[str, Any] = {"log": show, "execution": chosen_execution(processes, ray), "verbose": 1}
         points = [Checkpoint(states[part.target], every_seconds=30) for part in parts]
         results = [fit_table(data, part, checkpoint=point, **how) for part, point in zip(parts, points, strict=True)]
@@ -183,7 +155,7 @@ def predict(
 def _show_predicted(result: Predicted, out: str, unit: str, as_json: bool) -> None:
     """What was written; beside the predictions themselves, where these are printed."""
     if as_json and out != "-":
-        show(json.dumps({"wrote": out, **asdict(result), "unit": unit}, indent=1))
+        _show_json({"wrote": out, **asdict(result), "unit": unit})
         return
     for text in result.notes:
         note(text)
@@ -205,7 +177,7 @@ def _show_row(predicted: PredictedRow, as_json: bool) -> None:
     if as_json:
         from deep_ensembles._files import json_ready
 
-        show(json.dumps(json_ready(asdict(predicted)), allow_nan=False, indent=1))
+        _show_json(json_ready(asdict(predicted)))
         return
     show(predicted.listing())
     if predicted.gaps:
@@ -233,20 +205,15 @@ def evaluate(
     """
     with user_errors():
         from deep_ensembles.tabular import evaluate_table, scores_listing
-        from deep_ensembles.tabular.writing import PAGES, check_output
 
-        if report is not None:
-            check_output(report, PAGES, inputs=data)
         models = {part.target.name: part for part in table_model(model).every}
-        pages = _pages(report, list(models))
-        for page in pages.values():
-            check_output(page, PAGES, inputs=data)
+        pages = _pages(report, list(models), inputs=data)
         wanted: dict[str, Any] = {"coverage": coverage, "errors": errors, "table": table, "explained": report is not None}
         results = {name: evaluate_table(part, data, verbose=1, **wanted) for name, part in models.items()}
         for name, page in pages.items():
             _signed(results[name], model).save(page)
         if as_json:
-            _show_json({name: result.evaluation.as_dict() for name, result in results.items()})
+            _show_json(_by_target({name: result.evaluation for name, result in results.items()}))
             return
         for name, result in results.items():
             if left_out := result.evaluation.about.get("Left out"):
@@ -285,7 +252,7 @@ def explain(
         models = table_model(model).every
         found = {part.target.name: explain_table(part, data, row=row, errors=errors, table=table) for part in models}
         if as_json:
-            _show_json({name: explanation.as_dict() for name, explanation in found.items()})
+            _show_json(_by_target(found))
             return
         for name, explanation in found.items():
             if len(found) > 1:
@@ -293,25 +260,10 @@ def explain(
             show(explanation.listing())
 
 
+@takes_settings(*OF_FIT)
 def compare(
-    context: Context,
     data: Data,
-    target: Target = None,
     folds: Annotated[int, Option(min=2, help="Folds of the cross-validation.")] = 5,
-    task: Task = None,
-    head: Head = None,
-    bounds: Bounds = None,
-    table: Table = None,
-    drop: Drop = None,
-    kinds: Kinds = None,
-    errors: FitErrors = None,
-    weights: Weights = None,
-    group: Group = None,
-    time: Time = None,
-    members: Members = None,
-    effort: Effort = None,
-    time_limit: TimeLimit = None,
-    seed: Seed = None,
     only: Annotated[
         str | None, Option(help="Methods to compare with, with commas between, as in random forest,CatBoost.")
     ] = None,
@@ -319,6 +271,7 @@ def compare(
     ray: Ray = None,
     config: Config = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Compare a deep ensemble with models that people know, on your table, by cross-validation.
 
@@ -331,24 +284,22 @@ def compare(
 
     Example: deep-ensembles compare houses.csv --target price
     """
-    with user_errors("stopped; the same command goes on where it was, from what it left in this folder"):
+    states: list[Path] = []
+    goes_on = "the same command goes on where it was, from what it left in this folder"
+    with user_errors(lambda: stopped_text(states, goes_on)):
         from deep_ensembles.tabular import compare_table
         from deep_ensembles.training import Checkpoint
 
-        settings = settings_from(context)
-        state = state_path(Path("compare"), data, settings, folds, only)
+        settings = settings_from(config, options)
+        states.append(state := state_path(Path("compare"), data, settings, folds, only))
         where: dict[str, Any] = {"execution": chosen_execution(processes, ray), "verbose": 1}
         where["checkpoint"] = Checkpoint(state, every_seconds=30) if os.access(state.parent, os.W_OK) else None
         # Where JSON is wanted nothing else may be printed.
         log = (lambda content: None) if as_json else show
         comparison = compare_table(data, settings, folds, only=comma_list(only), log=log, **where)
-        for old in state.parent.glob(f"{state.name}*"):
+        for old in kept(states):
             old.unlink()
-        if as_json:
-            show(json.dumps(comparison.as_dict(), allow_nan=False, indent=1))
-            return
-        for listing in comparison.listings():
-            show(listing)
+        _show_whole(comparison, as_json)
 
 
 def show_command(model: Model, as_json: Json = False) -> None:
@@ -359,26 +310,39 @@ def show_command(model: Model, as_json: Json = False) -> None:
     with user_errors():
         from deep_ensembles.tabular import show_model
 
-        summary = show_model(model)
-        if as_json:
-            show(json.dumps(summary.as_dict(), allow_nan=False, indent=1))
-            return
-        for listing in summary.listings():
-            show(listing)
+        _show_whole(show_model(model), as_json)
 
 
-def _show_json(content: Mapping[str, Any]) -> None:
-    """What was found for each target as JSON; of a single one without its name."""
-    (first, *others) = content.values()
-    show(json.dumps(content if others else first, allow_nan=False, indent=1))
+def _show_whole(result: Any, as_json: bool) -> None:
+    """All listings of a result, or all of it as JSON."""
+    if as_json:
+        _show_json(result.as_dict())
+        return
+    for listing in result.listings():
+        show(listing)
 
 
-def _pages(report: Path | None, targets: Sequence[str]) -> dict[str, Path]:
+def _show_json(content: Any) -> None:
+    show(json.dumps(content, allow_nan=False, indent=1))
+
+
+def _by_target(found: Mapping[str, Any]) -> Any:
+    """What was found for each target as plain data; of a single one without its name."""
+    plain = {name: result.as_dict() for name, result in found.items()}
+    return plain if len(plain) > 1 else next(iter(plain.values()))
+
+
+def _pages(report: Path | None, targets: Sequence[str], inputs: Sequence[str]) -> dict[str, Path]:
     """The page to write for each target, if any: report.html, or of several targets report-price.html and so on."""
-    if report is None or len(targets) == 1:
-        return {} if report is None else {targets[0]: report}
-    plain = {name: re.sub(r"[^\w-]+", "-", name) for name in targets}
-    return {name: report.with_stem(f"{report.stem}-{plain[name]}") for name in targets}
+    from deep_ensembles.tabular.writing import PAGES, check_output
+
+    if report is None:
+        return {}
+    stems = {name: "-" + re.sub(r"[^\w-]+", "-", name) if len(targets) > 1 else "" for name in targets}
+    pages = {name: report.with_stem(report.stem + end) for name, end in stems.items()}
+    for page in pages.values():
+        check_output(page, PAGES, inputs=inputs)
+    return pages
 
 
 def _signed(report: Report, model: Path) -> Report:

@@ -16,10 +16,9 @@ from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegres
 from deep_ensembles.metrics import accuracy, brier_score, interval_coverage, negative_log_likelihood
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.paper.figures import save_figure
-from deep_ensembles.report.charts import Band, Figure, Image, Line, Panel, Points, Row
+from deep_ensembles.report.charts import Figure, Image, Panel, Row, evaluation_charts
 
 _SHOWN = 8
-_LEVELS = np.linspace(0.1, 0.9, 9)
 _PATIENT = ["predicted", "of that noise", "of that disagreement", "actual"]
 _DIGIT = ["predicted", "confidence", "disagreement", "actual"]
 _NUMBER_SCORES: dict[str, Callable[..., str]] = {
@@ -60,19 +59,18 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
         Listing("Digits it is surest about", _DIGIT, [about_digits[i] for i in certain[:4]]),
         Listing("Digits it is least sure about", _DIGIT, [about_digits[i] for i in certain[:-5:-1]]),
     ]
-    surest = "Digits: the surest and, below, the least sure of the test images"
-    coverage = _coverage(prediction, torch.from_numpy(progression))
-    rows = [
-        Row([_predictions(prediction, progression), coverage], height=4.6, widths=(1.8, 1)),
-        Row(_digits(classes, images, digits, certain[:_SHOWN]), surest, 1.8),
-        Row(_digits(classes, images, digits, certain[: -_SHOWN - 1 : -1]), "", 1.8),
-    ]
-    models, reports = [out / "diabetes-model", out / "digits-model"], [out / "diabetes.html", out / "digits.html"]
-    tests = [(regressor, patients, progression), (classifier, images, digits)]
-    for (model, X, y), folder, page in zip(tests, models, reports, strict=True):
+    models, pages = [out / "diabetes-model", out / "digits-model"], [out / "diabetes.html", out / "digits.html"]
+    reports = [regressor.report(patients, progression), classifier.report(images, digits)]
+    for model, folder, report, page in zip((regressor, classifier), models, reports, pages, strict=True):
         model.save(folder)
-        model.report(X, y).save(page)
-    return Demo(listings, save_figure(Figure(rows), out / "demo.png"), models, reports)
+        report.save(page)
+    charts, panels = evaluation_charts(reports[0].evaluation), _digits(images, about_digits)
+    rows = [
+        Row([charts["rows"], charts["calibration"]], "Diabetes: progression after one year, test patients", 4.6, (1.8, 1)),
+        Row([panels[i] for i in certain[:_SHOWN]], "Digits: the surest and, below, the least sure of the test images", 1.8),
+        Row([panels[i] for i in certain[: -_SHOWN - 1 : -1]], "", 1.8),
+    ]
+    return Demo(listings, save_figure(Figure(rows), out / "demo.png"), models, pages)
 
 
 def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -103,33 +101,6 @@ def _about_digits(classes: Mixture, labels: np.ndarray) -> list[list[str]]:
     return [[f"{guess}", f"{sure:.1%}", f"{differ:.3f}", f"{label}"] for guess, sure, differ, label in numbers]
 
 
-def _predictions(prediction: Mixture, actual: np.ndarray) -> Panel:
-    order = np.argsort(prediction.mean.numpy())
-    place, chosen = np.arange(len(order)), prediction[torch.from_numpy(order)]
-    low, high = (chosen.icdf(torch.tensor(level)).numpy() for level in (0.05, 0.95))
-    actual = actual[order]
-    outside = (actual < low) | (actual > high)
-    return Panel(
-        [
-            Band(place, low, high, "90 % interval"),
-            Line(place, chosen.mean.numpy(), "predicted mean"),
-            Points(place[~outside], actual[~outside], "actual, inside", "muted", marker="."),
-            Points(place[outside], actual[outside], "actual, outside", "other", marker="x"),
-        ],
-        "Diabetes: progression after one year, test patients by prediction",
-        "test patient, from the lowest to the highest prediction",
-        "disease progression",
-    )
-
-
-def _coverage(prediction: Mixture, target: torch.Tensor) -> Panel:
-    observed = [interval_coverage(prediction, target, level) for level in _LEVELS.tolist()]
-    ideal, ours = Line([0, 1], [0, 1], "ideal", "muted"), Line(_LEVELS, observed, "ensemble", markers=True)
-    title, labels = "Does a p % interval hold p %?", ("expected share inside the interval", "observed share on test rows")
-    return Panel([ideal, ours], title, *labels, (0, 1), (0, 1), square=True)
-
-
-def _digits(classes: Mixture, images: np.ndarray, labels: np.ndarray, rows: list[int]) -> list[Panel]:
-    confidence, guess, differ = classes.confidence, classes.mode, classes.disagreement
-    titles = [f"{guess[i]} ({confidence[i]:.1%})\nis {labels[i]}, disagr. {differ[i]:.2f}" for i in rows]
-    return [Panel([Image(images[i].reshape(8, 8))], title) for i, title in zip(rows, titles, strict=True)]
+def _digits(images: np.ndarray, about: list[list[str]]) -> list[Panel]:
+    titles = [f"{guess} ({sure})\nis {label}, disagr. {differ}" for guess, sure, differ, label in about]
+    return [Panel([Image(image.reshape(8, 8))], title) for image, title in zip(images, titles, strict=True)]

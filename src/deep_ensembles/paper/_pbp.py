@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import torch
@@ -38,19 +36,25 @@ class Filter:
         self._site_gamma = means[0].new_zeros(n_runs, n_weights, 2)
         self._steps = torch.empty_like(self.hidden)
 
-    def update(self, inputs: Tensor, targets: Tensor, active: Sequence[int]) -> Tensor:
-        """Examples `[step, run, 2, 1, input + 1]` and `[step, run, 1]`, at each step for the first few, active runs.
+    def update(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Learn examples `[step, run, 2, 1, input + 1]` and `[step, run, 1]`; the summed log-evidence of each run."""
+        examples = zip(inputs.unbind(), targets.unbind(), strict=True)
+        return torch.stack([self._learn(x, y) for x, y in examples]).sum(0)
 
-        Returns the summed log-evidence of each run.
-        """
-        evidence, first = targets.new_zeros(targets.shape[1]), 0
-        for n, steps in groupby(active):
-            part = slice(first, first + len(list(steps)))
-            state = _Active(*(tensor[:n] for tensor in (self.hidden, self.output, self.noise, self._steps)))
-            examples = zip(inputs[part, :n].unbind(), targets[part, :n].unbind(), strict=True)
-            evidence[:n] += torch.stack([state.learn(x, y) for x, y in examples]).sum(0)
-            first = part.stop
-        return evidence
+    def _learn(self, x: Tensor, y: Tensor) -> Tensor:
+        """Move every distribution by one example per run, in place; the example's log-evidence `[run]`."""
+        hidden = rectified(Moments(*(x @ self.hidden).squeeze(2).unbind(1)))
+        inputs, weights = activations(hidden.moments), Moments(*self.output.unbind(1))
+        predicted = output_moments(weights, inputs)
+        residual = y - predicted.mean
+        total = total_variances(predicted.variance, self.noise)
+        to_weights, to_inputs = output_gradient(weights, inputs, evidence_gradient(residual, total))
+        to_hidden = hidden.backward(Moments(to_inputs.mean[:, :-1], to_inputs.variance[:, :-1]))
+        _move(self.hidden, torch.mul(_relative_steps(to_hidden).unsqueeze(2), x.mT, out=self._steps))
+        _move(self.output, _relative_steps(to_weights))
+        log_z = log_evidence(residual, total)
+        self.noise = matched_gamma(self.noise, log_z)
+        return log_z[:, 0]
 
     def refine_prior(self) -> None:
         """Take each weight's prior factor out, match it anew, and put it back: one sweep of expectation propagation.
@@ -72,37 +76,10 @@ class Filter:
         self._site_gamma = torch.where(usable.unsqueeze(-1), site, self._site_gamma)
         self._site_precision = torch.where(usable, (without[..., 0] - 1) / without[..., 1], self._site_precision)
         refined = 1 / (1 / cavity + self._site_precision)
-        self._put_back(torch.where(usable, centre * refined / cavity, mean), torch.where(usable, refined, variance))
-
-    def _put_back(self, mean: Tensor, variance: Tensor) -> None:
-        n_hidden = self.hidden[0, 0].numel()
-        for i, moment in enumerate((mean, variance)):
-            self.hidden[:, i] = moment[:, :n_hidden].reshape_as(self.hidden[:, i])
-            self.output[:, i] = moment[:, n_hidden:]
-
-
-class _Active(NamedTuple):
-    """The runs that still have rows to see in this epoch."""
-
-    hidden: Tensor
-    output: Tensor
-    noise: Tensor
-    steps: Tensor
-
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """Move every distribution by one example per run, in place; the example's log-evidence `[run]`."""
-        hidden = rectified(Moments(*(x @ self.hidden).squeeze(2).unbind(1)))
-        inputs, weights = activations(hidden.moments), Moments(*self.output.unbind(1))
-        predicted = output_moments(weights, inputs)
-        residual = y - predicted.mean
-        total = total_variances(predicted.variance, self.noise)
-        to_weights, to_inputs = output_gradient(weights, inputs, evidence_gradient(residual, total))
-        to_hidden = hidden.backward(Moments(to_inputs.mean[:, :-1], to_inputs.variance[:, :-1]))
-        _move(self.hidden, torch.mul(_relative_steps(to_hidden).unsqueeze(2), x.mT, out=self.steps))
-        _move(self.output, _relative_steps(to_weights))
-        log_z = log_evidence(residual, total)
-        self.noise.copy_(matched_gamma(self.noise, log_z))
-        return log_z[:, 0]
+        moments = (torch.where(usable, centre * refined / cavity, mean), torch.where(usable, refined, variance))
+        for i, moment in enumerate(moments):
+            self.hidden[:, i] = moment[:, : -self.output.shape[-1]].reshape_as(self.hidden[:, i])
+            self.output[:, i] = moment[:, -self.output.shape[-1] :]
 
 
 def _relative_steps(by: Moments) -> Tensor:

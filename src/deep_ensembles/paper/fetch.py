@@ -45,8 +45,6 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
     if not target.is_file():
         folder = home / "originals" / card.name
         for number, original in enumerate(card.originals, start=1):
-            if original.instead and (folder / original.instead).is_file():
-                continue
             with progress(f"{card.name} {number}/{len(card.originals)} {original.file}", None, "bytes") as update:
                 download(original, folder, retries, _FileBar(update))
         card.convert(card, folder, target)

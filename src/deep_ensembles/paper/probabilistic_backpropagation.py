@@ -49,12 +49,9 @@ class Posterior:
 
     def __getitem__(self, run: int) -> Posterior:
         """The posterior of one run."""
-        return self.select([range(len(self))[run]])
-
-    def select(self, runs: Sequence[int]) -> Posterior:
-        """The posteriors of some runs, in this order."""
-        weights = (self.hidden[runs], self.output[runs], self.noise[runs])
-        return Posterior(*weights, self.standardization.select(runs), self.history[:, runs])
+        one = [range(len(self))[run]]
+        weights = (self.hidden[one], self.output[one], self.noise[one])
+        return Posterior(*weights, self.standardization.select(one), self.history[:, one])
 
     def __call__(self, inputs: Any) -> Mixture:
         size = max(1, _BATCH_ELEMENTS // (len(self) * self.hidden.shape[-1]))
@@ -83,12 +80,12 @@ def fit_runs(
 ) -> Posterior:
     """Train many runs at once: an update touches one example, so a single run's tensors are too small to be fast.
 
-    Runs may have different numbers of rows. Each has its order and standardisation, and ends where it would alone.
+    Each run has its own order and standardisation, and ends where it would alone.
 
     Arguments:
         inputs: `[row, input]`, as a tensor or array.
         targets: `[row]`, likewise.
-        rows_per_run: the numbers of the rows that each run may see.
+        rows_per_run: the numbers of the rows that each run may see, as many for each.
         seeds: one per run.
         n_hidden, n_epochs, verbose: as for `ProbabilisticBackpropagation`.
 
@@ -100,23 +97,20 @@ def fit_runs(
         (2, torch.Size([60]))
     """
     require(len(rows_per_run) == len(seeds) > 0, "seeds", f"one per run ({len(rows_per_run)})", len(seeds))
-    require(all(len(rows) for rows in rows_per_run), "rows_per_run", "at least one row each", "none")
-    # Runs with the most rows come first, so that those still busy at any step of an epoch are the first few.
-    places = sorted(range(len(seeds)), key=lambda run: -len(rows_per_run[run]))
-    rows, seeds = [np.asarray(rows_per_run[run]) for run in places], [seeds[run] for run in places]
+    sizes = sorted({len(rows) for rows in rows_per_run})
+    require(len(sizes) == 1 and sizes[0] > 0, "rows_per_run", "at least one row each, as many for each", sizes)
     inputs, targets = (torch.as_tensor(values).double() for values in (inputs, targets))
-    units = Standardization.stack([_units(inputs[of_run], targets[of_run]) for of_run in rows])
+    units = Standardization.stack([_units(inputs[rows], targets[rows]) for rows in rows_per_run])
     history = []
     with torch.inference_mode(), progress("training", n_epochs, "epochs", verbose=verbose) as update:
         state = _pbp.Filter(_initial_means(seeds, inputs.shape[1], n_hidden))
         for epoch in range(n_epochs):
             shuffles = [stream(seed, Purpose.ORDER, epoch) for seed in seeds]
-            order = [shuffle.permutation(of_run) for shuffle, of_run in zip(shuffles, rows, strict=True)]
-            history.append(_epoch(state, inputs, targets, order, units))
+            order = [shuffle.permutation(rows) for shuffle, rows in zip(shuffles, rows_per_run, strict=True)]
+            history.append(_epoch(state, inputs, targets, torch.from_numpy(np.stack(order, axis=1)), units))
             state.refine_prior()
             update(advance=1, note=f"members {len(seeds)}  score {-float(history[-1].mean()):.4f}")
-    posterior = Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
-    return posterior.select(np.argsort(places).tolist())
+    return Posterior(state.hidden, state.output, state.noise, units, torch.stack(history))
 
 
 def _units(inputs: Tensor, targets: Tensor) -> Standardization:
@@ -133,21 +127,14 @@ def _initial_means(seeds: Sequence[int], n_inputs: int, n_hidden: int) -> tuple[
     return layers[0], layers[1]
 
 
-def _epoch(state: _pbp.Filter, inputs: Tensor, targets: Tensor, order: list[np.ndarray], units: Standardization) -> Tensor:
-    """Show every run its rows in its order, longest order first; the mean log-evidence of each run."""
-    sizes = np.array([len(rows) for rows in order])
-    active = (np.arange(sizes[0])[:, None] < sizes).sum(1).tolist()
-    steps = np.zeros((sizes[0], len(order)), dtype=np.int64)
-    for run, rows in enumerate(order):
-        steps[: len(rows), run] = rows
-    evidence = torch.zeros(len(order), dtype=torch.float64)
-    for first in range(0, sizes[0], _BLOCK_STEPS):
-        block = torch.from_numpy(steps[first : first + _BLOCK_STEPS])
+def _epoch(state: _pbp.Filter, inputs: Tensor, targets: Tensor, order: Tensor, units: Standardization) -> Tensor:
+    """Show every run its rows in its order `[step, run]`; the mean log-evidence of each run."""
+    evidence = torch.zeros(order.shape[1], dtype=torch.float64)
+    for block in order.split(_BLOCK_STEPS):
         x = units.inputs(inputs[block].transpose(0, 1), torch.float64).transpose(0, 1)
         y = units.targets(targets[block].T, torch.float64).T.unsqueeze(-1)
-        features = _pbp.features(x.unsqueeze(2), state.hidden.shape[-1])
-        evidence += state.update(features, y, active[first : first + len(block)])
-    return evidence / torch.from_numpy(sizes)
+        evidence += state.update(_pbp.features(x.unsqueeze(2), state.hidden.shape[-1]), y)
+    return evidence / len(order)
 
 
 class ProbabilisticBackpropagation(RegressorMixin, BaseEstimator):

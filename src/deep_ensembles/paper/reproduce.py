@@ -129,18 +129,15 @@ def _run_cells(root: Path, cells: Sequence[Cell], force: bool, execution: Execut
 
 def _run_cell(name: str, root: Path, cell: Cell) -> None:
     start = time.perf_counter()
-    outcome = EXPERIMENTS[name].run(cell, root)
-    seconds = round(time.perf_counter() - start, 2)
-    write_record(root, cell, {**outcome.result, "seconds": seconds}, outcome.arrays)
+    result, arrays = EXPERIMENTS[name].run(cell, root)
+    write_record(root, cell, {**result, "seconds": round(time.perf_counter() - start, 2)}, arrays)
 
 
 def _write(root: Path, selection: Selection, summary: Summary, records: Sequence[Record]) -> Reproduction:
     notes = "".join(f"  · {note}\n" for note in summary.notes)
     text = "\n".join([*(listing.text() for listing in summary.listings), _verdicts(summary.claims), notes])
-    cells = [
-        {"experiment": record.path.parent.name, "folder": record.path.name, "seconds": record.result["seconds"]}
-        for record in records
-    ]
+    paths = [(record.path, record.result["seconds"]) for record in records]
+    cells = [{"experiment": path.parent.name, "folder": path.name, "seconds": seconds} for path, seconds in paths]
     results = {"rows": summary.rows, "differences": summary.differences, "claims": list(map(asdict, summary.claims))}
     whole = {"experiment": root.name, **asdict(selection), **results, "notes": summary.notes, "cells": cells}
     files = {"summary.json": json.dumps(json_ready(whole), indent=1, ensure_ascii=False),

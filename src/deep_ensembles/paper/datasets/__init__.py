@@ -41,7 +41,7 @@ def load_dataset(name: str, home: str | os.PathLike[str] | None = None) -> Datas
         home: the data home; see `data_home`.
 
     Example:
-        >>> load_dataset("toy_cubic").description
-        '20 points of y = x³ + noise, x in [-4, 4]'
+        >>> load_dataset("toy_cubic").inputs.shape
+        (20, 1)
     """
     return card(name).load(data_home(home))

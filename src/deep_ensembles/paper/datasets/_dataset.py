@@ -6,7 +6,7 @@ import csv
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +29,11 @@ class Original:
         url: where it is.
         file: what to call it.
         checksum: where one is known: a SHA-256, or another kind with its name in front, as in "md5:…".
-        instead: a file that does as well: where a user has put it, nothing is downloaded.
     """
 
     url: str
     file: str
     checksum: str | None = None
-    instead: str | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +86,6 @@ class Dataset:
         inputs: finite numbers, not standardised.
         targets: one number per row.
         splits: pairs of row numbers (train, test) that share no row and together hold every row once.
-        description, origin, licence: for people.
-        feature_names: one per column, where known.
 
     Shape:
         inputs `[row, feature]`, targets `[row]`
@@ -104,10 +100,6 @@ class Dataset:
     inputs: NDArray[np.floating]
     targets: NDArray[np.floating]
     splits: Sequence[Split]
-    description: str = ""
-    origin: str = ""
-    licence: str = ""
-    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.inputs.ndim != 2 or self.targets.shape != self.inputs.shape[:1] or self.inputs.size == 0:
@@ -119,8 +111,6 @@ class Dataset:
             if not np.array_equal(np.sort(np.concatenate(split)), np.arange(len(self.targets))):
                 wanted = f"disjoint and hold each of the {len(self.targets)} rows once"
                 raise DatasetError(f"{self.name}, split {number}: train and test rows must be {wanted}")
-        if self.feature_names is not None and len(self.feature_names) != self.inputs.shape[1]:
-            raise DatasetError(f"{self.name}: {len(self.feature_names)} feature names for {self.inputs.shape[1]} features")
 
     def parts(self, split: int) -> tuple[tuple[NDArray, NDArray], tuple[NDArray, NDArray]]:
         """((inputs, targets) of the training rows, the same of the test rows) of one split, as copies."""
@@ -130,47 +120,39 @@ class Dataset:
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Images in classes, in the parts in which they were published; a part that is not here is None.
+    """Images in classes, in the parts in which they were published.
 
     Arguments:
         name: what users call it.
-        train_images, train_labels, test_images, test_labels: the parts; labels are numbers of classes.
+        parts: images and labels of "train" and "test", where they are here; labels are numbers of classes.
         classes: their names, in the order of their numbers.
-        description, origin, licence: for people; the description says how much of the set is here.
+        description, origin: for people: how much of the set is here, and which files that was read from.
 
     Shape:
         images `[image, height, width]` or `[image, height, width, channel]`, uint8; labels `[image]`
 
     Example:
-        >>> images = ImageDataset("grey", None, None, np.zeros((2, 28, 28), np.uint8), np.array([0, 1]), ("a", "b"))
+        >>> images = ImageDataset("grey", {"test": (np.zeros((2, 28, 28), np.uint8), np.array([0, 1]))}, ("a", "b"))
         >>> [array.shape for array in images.part("test")]
         [(2, 1, 28, 28), (2,)]
     """
 
     name: str
-    train_images: NDArray[np.uint8] | None
-    train_labels: NDArray[np.integer] | None
-    test_images: NDArray[np.uint8] | None
-    test_labels: NDArray[np.integer] | None
+    parts: Mapping[str, tuple[NDArray[np.uint8], NDArray[np.integer]]]
     classes: tuple[str, ...]
     description: str = ""
     origin: str = ""
-    licence: str = ""
 
     def __post_init__(self) -> None:
-        for part in ("train", "test"):
-            images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
-            if (images is None) != (labels is None):
-                raise DatasetError(f"{self.name}, {part}: images and labels must be there together")
-            if images is not None:
-                _check_images(f"{self.name}, {part}", images, labels, len(self.classes))
+        for part, labelled in self.parts.items():
+            _check_images(f"{self.name}, {part}", *labelled, len(self.classes))
 
     def part(self, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Images `[image, channel, height, width]` as networks take them and labels (int64), of "train" or "test"."""
         require(part in ("train", "test"), "part", "'train' or 'test'", part)
-        images, labels = getattr(self, f"{part}_images"), getattr(self, f"{part}_labels")
-        if images is None:
+        if part not in self.parts:
             raise DatasetError(f"{self.name}: its {part} images are not here; run: deep-ensembles data fetch {self.name}")
+        images, labels = self.parts[part]
         return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2), labels.astype(np.int64)
 
 

@@ -33,9 +33,7 @@ def toy_cubic(random_state: int = 0, n_rows: int = 20) -> Dataset:
     generator = np.random.default_rng(random_state)
     inputs = generator.uniform(-4, 4, size=(n_rows, 1))
     targets = inputs[:, 0] ** 3 + generator.normal(0, 3, size=n_rows)
-    split = (np.arange(n_rows), np.arange(0))
-    about = (TOY_CARD.description, TOY_CARD.origin, TOY_CARD.licence)
-    return Dataset(TOY_CARD.name, inputs, targets, (split,), *about, ("x",))
+    return Dataset(TOY_CARD.name, inputs, targets, [(np.arange(n_rows), np.arange(0))])
 
 
 TOY_CARD = Card(

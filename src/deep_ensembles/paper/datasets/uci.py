@@ -2,10 +2,9 @@
 
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +49,10 @@ def uci(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _load(name: str, home: Path) -> Dataset:
-    card, path = SETS[name], home / f"uci/{name}.npz"
+    path = home / f"uci/{name}.npz"
     if not path.is_file():
         raise DatasetError(f"{name} is not at {path}; run: deep-ensembles data fetch {name}")
-    return read_table(path, "float32" if name == YEAR else "float64", card.description, card.origin, card.licence)
+    return read_table(path, "float32" if name == YEAR else "float64")
 
 
 def _convert(card: Card, folder: Path, file: Path) -> None:
@@ -104,7 +103,6 @@ UCI_CARDS = (
     ),
 )
 SETS = {card.name: card for card in UCI_CARDS}
-_LINES_AT_ONCE = 20_000
 
 
 def read_split_files(folder: Path, features: int) -> Dataset:
@@ -129,25 +127,16 @@ def read_split_files(folder: Path, features: int) -> Dataset:
 def read_song_archive(archive: Path, rows: int, features: int, test_rows: int) -> Dataset:
     """`YearPredictionMSD.txt` in its zip archive: the year, then the features, separated by commas; float32.
 
-    The last `test_rows` rows are the test rows of the one split. The text is read a block of lines at a time, so that
-    memory holds little more than the table.
+    The last `test_rows` rows are the test rows of the one split. Lines are read one by one, so that memory holds little
+    more than the table.
     """
-    inputs, targets = np.empty((rows, features), np.float32), np.empty(rows, np.float32)
-    done, damage = 0, reading(archive.name, "the published archive")
+    damage = reading(archive.name, "the published archive")
     with damage, zipfile.ZipFile(archive) as packed, packed.open("YearPredictionMSD.txt") as lines:
-        while block := list(islice(lines, _LINES_AT_ONCE)):
-            where = f"{archive.name}, after row {done}"
-            values = _parsed(block, where, dtype=np.float32, delimiter=",", ndmin=2)
-            if values.shape[1] != features + 1:
-                raise DatasetError(f"{where}: {values.shape[1]} columns, expected {features + 1}")
-            if done + len(values) > rows:
-                raise DatasetError(f"{archive.name}: more than the expected {rows} rows")
-            targets[done : done + len(values)] = values[:, 0]
-            inputs[done : done + len(values)] = values[:, 1:]
-            done += len(values)
-    if done != rows:
-        raise DatasetError(f"{archive.name}: {done} rows, expected {rows}")
-    return Dataset(archive.stem, inputs, targets, [split_off(np.arange(rows - test_rows, rows), rows)])
+        table = _parsed(lines, archive.name, dtype=np.float32, delimiter=",", ndmin=2)
+    if table.shape != (rows, features + 1):
+        got = f"{table.shape[0]} rows and {table.shape[1]} columns"
+        raise DatasetError(f"{archive.name}: expected {rows} rows and {features + 1} columns, got {got}")
+    return Dataset(archive.stem, table[:, 1:], table[:, 0], [split_off(np.arange(rows - test_rows, rows), rows)])
 
 
 def write_table(path: Path, table: Dataset) -> None:
@@ -158,15 +147,14 @@ def write_table(path: Path, table: Dataset) -> None:
         np.savez(file, **arrays)
 
 
-def read_table(path: Path, dtype: str, description: str = "", origin: str = "", licence: str = "") -> Dataset:
+def read_table(path: Path, dtype: str) -> Dataset:
     """Read the file of a data home, which has the set's name, numbers as `dtype`."""
     damage = reading(path, "a table of a data home", "; delete it and fetch it again")
     with damage, open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
         inputs, targets = (file[name].astype(dtype, copy=False) for name in ("X", "y"))
         n_splits = sum(name.startswith("test_index_") for name in file.files)
         tests = [file[f"test_index_{split}"] for split in range(n_splits)]
-    splits = [split_off(test, len(targets)) for test in tests]
-    return Dataset(path.stem, inputs, targets, splits, description, origin, licence)
+    return Dataset(path.stem, inputs, targets, [split_off(test, len(targets)) for test in tests])
 
 
 def _whole(path: Path) -> NDArray[np.intp]:
@@ -187,7 +175,7 @@ def _numbers(path: Path, dimensions: int = 1) -> NDArray[np.float64]:
     return _parsed(lines, path, ndmin=dimensions)
 
 
-def _parsed(lines: Sequence[bytes], where: Path | str, **form: Any) -> NDArray:
+def _parsed(lines: Iterable[bytes], where: Path | str, **form: Any) -> NDArray:
     try:
         return np.loadtxt(lines, encoding="ascii", **form)
     except ValueError as error:

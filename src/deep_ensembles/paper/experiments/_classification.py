@@ -1,9 +1,10 @@
 """What the image experiments share: their methods, the ensembles they all reuse, and scores by ensemble size."""
 
 import hashlib
-import importlib
 import inspect
 import os
+import pkgutil
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -154,8 +155,8 @@ def train_images(cell: Cell, root: Path) -> Outcome:
     (path / CHECKPOINT).unlink(missing_ok=True)
     test = pictures(config, "test")
     probabilities = predict(ensemble, config, test.inputs)
-    return Outcome({"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds},
-                   {"probabilities": probabilities, "label": test.labels})  # fmt: skip
+    result = {"sizes": scores_by_size(probabilities, test.labels), "training_seconds": seconds}
+    return result, {"probabilities": probabilities, "label": test.labels}
 
 
 def _train(config: Mapping[str, Any], path: Path) -> tuple[Ensemble, float]:
@@ -196,20 +197,16 @@ def network_named(text: str) -> Callable[..., nn.Module]:
         ('vgg', 'Linear')
     """
     form = f"one of {', '.join(networks.__all__)}, or text like package.module:function"
-    require(isinstance(text, str), "network", form, text)
     if text in networks.__all__:
         return getattr(networks, text)
-    module, colon, name = text.partition(":")
-    parts = (*module.split("."), *name.split("."))
-    require(bool(colon) and all(part.isidentifier() for part in parts), "network", form, text)
+    named = isinstance(text, str) and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*", text)
+    require(bool(named), "network", form, text)
     try:
-        factory: Any = importlib.import_module(module)
-        for part in name.split("."):
-            factory = getattr(factory, part)
+        factory = pkgutil.resolve_name(text)
     except ImportError as error:
         raise ValueError(f"`network` must name a module that can be imported, got {text!r} ({error})") from error
     except AttributeError as error:
-        raise ValueError(f"`network` must name something in {module}, got {text!r} ({error})") from error
+        raise ValueError(f"`network` must name something in {text.partition(':')[0]}, got {text!r} ({error})") from error
     require(callable(factory), "network", "a function that makes a module", text)
     return factory
 

@@ -20,6 +20,7 @@ from deep_ensembles.report.charts import Figure
 
 Scale: TypeAlias = Literal["smoke", "laptop", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "laptop", "paper")
+Outcome: TypeAlias = tuple[dict[str, Any], dict[str, np.ndarray]]  # of a cell: numbers, and the predictions behind them
 CONFIG, RESULT, ARRAYS, DONE = "config.json", "result.json", "predictions.npz", "DONE"
 
 
@@ -161,14 +162,6 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a cell leaves: numbers, and the predictions they were computed from."""
-
-    result: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-
-
-@dataclass(frozen=True)
 class Experiment:
     """A table or figure of the paper.
 
@@ -205,11 +198,6 @@ class Experiment:
     takes_folders: bool = False
     needs: Callable[[Selection], Mapping[str, list[Cell]]] = lambda selection: {}
     cells_of: str = ""
-
-
-def metric_rows(about: Mapping[str, Any], values: Mapping[str, float]) -> list[dict[str, Any]]:
-    """One row of a summary per metric."""
-    return [{**about, "metric": metric, "value": value} for metric, value in values.items()]
 
 
 def left_out(dataset: str) -> str:

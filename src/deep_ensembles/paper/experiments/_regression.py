@@ -72,7 +72,7 @@ def run_regression(cell: Cell, root: Path) -> Outcome:
     scores = {name: scores_of_splits(arrays, members) for name, members in config["methods"].items()}
     methods = {name: {"scores": of_method, "chosen": choice} for name, of_method in scores.items()}
     share = float(np.mean([len(test) / len(train) for train, test in splits]))
-    return Outcome({"methods": methods, "training_seconds": seconds, "test_share": share}, arrays)
+    return {"methods": methods, "training_seconds": seconds, "test_share": share}, arrays
 
 
 def train_networks(

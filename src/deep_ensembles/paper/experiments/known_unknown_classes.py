@@ -5,6 +5,7 @@ The ensembles are those of `ensemble_size`. Figure 6 and the appendix's image gr
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from deep_ensembles._terminal import Listing
 from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments import _classification, _experiment
 from deep_ensembles.paper.experiments._classification import ADVERSARIAL, DROPOUT, ENSEMBLE, METHODS, mixture_of
-from deep_ensembles.paper.experiments._experiment import ARRAYS, Cell, Claim, Experiment, Outcome, Record, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Outcome, Record, Selection, Summary
 from deep_ensembles.paper.experiments.ensemble_size import MNIST, SETTINGS, SVHN, TINY_IMAGENET
 from deep_ensembles.report.charts import Figure, Image, Line, Panel, Role, Row
 
@@ -81,12 +82,11 @@ def unknown_cells(selection: Selection) -> list[Cell]:
         sums = {name: _classification.set_sums(name) for name in UNKNOWN[dataset] if datasets.card(name).is_here(home)}
         if not sums:
             raise missing(UNKNOWN[dataset][0])
-        for unknown, data in sums.items():
-            for method in selection.methods:
-                trained = trained_cell(dataset, method, selection)
-                about = {"experiment": TRAINED_BY[dataset].name, "known": dataset, "unknown": unknown, "data": data}
-                config = {**about, "trained": trained.folder, "training": dict(trained.config)}
-                cells.append(Cell(f"{dataset}-{unknown}-{METHODS[method].short}", config))
+        for unknown, method in product(sums, selection.methods):
+            trained = trained_cell(dataset, method, selection)
+            about = {"experiment": TRAINED_BY[dataset].name, "known": dataset, "unknown": unknown, "data": sums[unknown]}
+            config = {**about, "trained": trained.folder, "training": dict(trained.config)}
+            cells.append(Cell(f"{dataset}-{unknown}-{METHODS[method].short}", config))
     return cells
 
 
@@ -102,13 +102,13 @@ def run_unknown(cell: Cell, root: Path) -> Outcome:
     images = unknown_images(cell.config["unknown"], training["classes"])
     ensemble = load(_trained_folder(cell, root) / _classification.MODEL)
     inputs = _classification.inputs_for(training["network"], images)
-    return Outcome({"images": len(images)}, {"probabilities": _classification.predict(ensemble, training, inputs)})
+    return {"images": len(images)}, {"probabilities": _classification.predict(ensemble, training, inputs)}
 
 
-def known_probabilities(record: Record) -> tuple[np.ndarray, np.ndarray]:
-    """(probabilities, labels) of the known test images, as predicted by the ensemble of a record."""
-    with np.load(_trained_folder(record.cell, record.path.parent) / ARRAYS, allow_pickle=False) as file:
-        return file["probabilities"], file["label"]
+def probabilities(record: Record) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """An ensemble's predictions for the known test images, their labels, and its predictions for unknown classes."""
+    known = replace(record, path=_trained_folder(record.cell, record.path.parent)).arrays()
+    return known["probabilities"], known["label"], record.arrays()["probabilities"]
 
 
 def _trained_folder(cell: Cell, root: Path) -> Path:
@@ -143,21 +143,21 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
 
 
 def _pair(title: str, records: Sequence[Record]) -> tuple[list[dict[str, Any]], list[Row]]:
-    rows: list[dict[str, Any]] = []
+    rows = list[dict[str, Any]]()
     panels: dict[str, list[Panel]] = {"known classes": [], "unknown classes": [], "confidence, unknown classes": []}
     for record in records:
         training = record.cell.config["training"]
-        of_known, of_unknown = known_probabilities(record)[0], record.arrays()["probabilities"]
+        of_known, _, of_unknown = probabilities(record)
         lines: dict[str, list[Line]] = {name: [] for name in panels}
         for size, role in SIZES.items():
             if size <= len(of_unknown):
                 known, unknown = mixture_of(of_known, size), mixture_of(of_unknown, size)
                 about = {"dataset": title, "network": training["network"], "method": training["method"], "members": size}
-                rows += _experiment.metric_rows(about, _metrics(known, unknown, size))
-                label, top = f"M = {size}", np.log(of_known.shape[-1])
-                lines["known classes"].append(_histogram(known.entropy(), top, label, role))
-                lines["unknown classes"].append(_histogram(unknown.entropy(), top, label, role))
-                lines["confidence, unknown classes"].append(_histogram(unknown.confidence, 1.0, label, role))
+                rows += [{**about, "metric": name, "value": value} for name, value in _metrics(known, unknown, size).items()]
+                top = np.log(of_known.shape[-1])
+                shown = ((known.entropy(), top), (unknown.entropy(), top), (unknown.confidence, 1.0))
+                for layers, values in zip(lines.values(), shown, strict=True):
+                    layers.append(_histogram(*values, f"M = {size}", role))
         for name, layers in lines.items():
             x_label = "confidence" if name.startswith("confidence") else "entropy (nats)"
             panels[name].append(Panel(layers, training["method"], x_label, "density", legend=not panels[name]))
@@ -226,8 +226,7 @@ def notmnist_cells(selection: Selection) -> list[Cell]:
 
 def mixed(record: Record, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and correctness on the known test images and as many unknown ones, whose predictions are all wrong."""
-    of_known, labels = known_probabilities(record)
-    of_unknown = record.arrays()["probabilities"]
+    of_known, labels, of_unknown = probabilities(record)
     rows = np.random.default_rng(seed).permutation(of_unknown.shape[1])[: len(labels)]
     known, unknown = mixture_of(of_known, size), mixture_of(of_unknown[:, rows], size)
     correct = np.concatenate([known.mode.numpy() == labels, np.zeros(len(rows), dtype=bool)])
@@ -236,9 +235,7 @@ def mixed(record: Record, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 def summarise_accuracy(records: Sequence[Record], selection: Selection) -> Summary:
     """Curves, and the threshold that reaches a target accuracy with the share of cases it keeps."""
-    rows: list[dict[str, Any]] = []
-    panels: list[Panel] = []
-    lines: list[list[str]] = []
+    rows, panels, lines = list[dict[str, Any]](), list[Panel](), list[list[str]]()
     for size in (1, *range(5, records[0].cell.config["training"]["members"] + 1)):
         curves = []
         for record in records:
@@ -283,30 +280,29 @@ def _accuracy_claims(rows: Sequence[dict[str, Any]]) -> Iterator[Claim]:
 
 def summarise_images(records: Sequence[Record], selection: Selection) -> Summary:
     """Per ensemble and set of unknown classes, rows of images by confidence and by disagreement."""
-    figures: dict[str, Figure] = {}
-    rows: list[dict[str, Any]] = []
-    lines: list[list[str]] = []
+    summary, lines = Summary([], [], []), []
     for record in records:
         known, unknown, training = (record.cell.config[key] for key in ("known", "unknown", "training"))
-        dataset, classes = datasets.images(known), training["classes"]
-        images, labels = _classification.of_classes(*dataset.part("test"), dataset.classes, classes)
-        of_known, of_unknown = known_probabilities(record)[0], record.arrays()["probabilities"]
-        about = {key: training[key] for key in ("network", "method", "members")}
-        figure_rows: list[Row] = []
-        for name, pixels, probabilities, truth in (
+        dataset, wanted = datasets.images(known), training["classes"]
+        images, labels = _classification.of_classes(*dataset.part("test"), dataset.classes, wanted)
+        of_known, _, of_unknown = probabilities(record)
+        about, figure_rows = {key: training[key] for key in ("network", "method", "members")}, list[Row]()
+        for name, pixels, predicted, truth in (
             (known, images, of_known, labels),
-            (f"{unknown}, unknown classes", unknown_images(unknown, classes), of_unknown, None),
+            (f"{unknown}, unknown classes", unknown_images(unknown, wanted), of_unknown, None),
         ):
-            mixture = mixture_of(probabilities, training["members"])
-            figure_rows += _image_rows(name, classes or dataset.classes, pixels, mixture, truth)
-            means = {"mean confidence": float(mixture.confidence.mean()),
-                     "mean disagreement": float(mixture.disagreement.mean())}  # fmt: skip
-            rows += _experiment.metric_rows({"dataset": name, **about}, means)
+            mixture = mixture_of(predicted, training["members"])
+            figure_rows += _image_rows(name, wanted or dataset.classes, pixels, mixture, truth)
+            means = {"confidence": float(mixture.confidence.mean()), "disagreement": float(mixture.disagreement.mean())}
+            summary.rows.extend(
+                {"dataset": name, **about, "metric": f"mean {metric}", "value": mean} for metric, mean in means.items()
+            )
             lines.append([name, about["method"], str(about["members"]), *(f"{mean:.3f}" for mean in means.values())])
         title = f"{about['method']} of {about['members']}, {known} → {unknown}"
-        figures[f"most_and_least_certain_{record.cell.name}".replace("-", "_")] = Figure(figure_rows, title, 13)
-    listing = Listing("How sure, on average", ["", "method", "M", "confidence", "disagreement"], lines)
-    return Summary(rows, [], [listing], figures=figures)
+        file = f"most_and_least_certain_{record.cell.name}".replace("-", "_")
+        summary.figures[file] = Figure(figure_rows, title, 13)
+    summary.listings.append(Listing("How sure, on average", ["", "method", "M", "confidence", "disagreement"], lines))
+    return summary
 
 
 def _image_rows(

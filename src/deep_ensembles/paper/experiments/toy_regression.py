@@ -52,7 +52,7 @@ def run(cell: Cell, root: Path) -> Outcome:
     predictions = component_arrays([ensemble.mixture(GRID[:, None]) for ensemble in trained.ensembles])
     arrays = {**predictions, "x": GRID, "inputs": inputs[:, 0], "targets": targets}
     methods = [name for name in PANELS if METHODS[name].training == config["training"]]
-    return Outcome({"methods": {name: {"scores": _scores(arrays, METHODS[name].members)} for name in methods}}, arrays)
+    return {"methods": {name: {"scores": _scores(arrays, METHODS[name].members)} for name in methods}}, arrays
 
 
 def _scores(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[float]]:

@@ -1,8 +1,7 @@
 """Table 1 and the appendix table: eight methods on the UCI regression sets, beside the paper's numbers."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -62,7 +61,11 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     scores = {key: recorded[key] for key in product(selection.datasets, selection.methods)}
     shares = {record.cell.config["dataset"]: record.result["test_share"] for record in records}
     differences = _differences(scores, shares)
-    rows = [_row(*key, metric, values) for key, metrics in scores.items() for metric, values in metrics.items() if values]
+    rows = [
+        {"dataset": dataset, "method": method, "metric": metric, **over_splits(values),
+         **dict(zip(("paper", "paper_spread"), printed(metric, dataset, method), strict=True))}
+        for (dataset, method), metrics in scores.items() for metric, values in metrics.items() if values
+    ]  # fmt: skip
     listings = [_listing(dataset, scores, selection.methods) for dataset in selection.datasets]
     listings += _difference_listings(differences)
     panels = [_panel(dataset, scores) for dataset in selection.datasets]
@@ -72,12 +75,6 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     figures = {"uci_regression": Figure(panel_rows, title, description=description)}
     claims, notes = list(_claims(scores, differences)), _notes(records, selection.scale)
     return Summary(rows, claims, listings, differences, figures, notes)
-
-
-def _row(dataset: str, method: str, metric: str, values: Sequence[float]) -> dict[str, Any]:
-    paper, spread = printed(metric, dataset, method)
-    numbers = {"dataset": dataset, "method": method, "metric": metric, **over_splits(values)}
-    return {**numbers, "paper": paper, "paper_spread": spread}
 
 
 def _listing(dataset: str, scores: Scores, methods: Sequence[str]) -> Listing:
@@ -178,8 +175,7 @@ def _overlap(scores: Scores) -> Iterator[Verdict]:
         if method == "ML-5" and (dataset, "ML-5+AT") in scores:
             plain, adversarial = (over_splits(scores[dataset, name]["nll"]) for name in ("ML-5", "ML-5+AT"))
             overlap = abs(plain["mean"] - adversarial["mean"]) <= plain["sd"] + adversarial["sd"]
-            numbers = f"{plain['mean']:.3f} ± {plain['sd']:.3f} and {adversarial['mean']:.3f} ± {adversarial['sd']:.3f}"
-            yield dataset, overlap, numbers
+            yield dataset, overlap, " and ".join(f"{nll['mean']:.3f} ± {nll['sd']:.3f}" for nll in (plain, adversarial))
 
 
 def _under_coverage(scores: Scores) -> Iterator[Verdict]:
@@ -198,8 +194,7 @@ def _notes(records: Sequence[Record], scale: str) -> list[str]:
     configs = [record.cell.config for record in records]
     short = [cell["dataset"] for cell in configs if cell["training"] == "mc-dropout" and cell["epochs"] < DROPOUT_EPOCHS]
     if scale == "smoke":
-        few = f"{SMOKE['splits']} splits, {SMOKE['rows']} rows, {SMOKE['epochs']} epochs"
-        notes.append(f"Smoke scale, to see it work: {few}.")
+        notes.append("Smoke scale, to see it work: {splits} splits, {rows} rows, {epochs} epochs.".format(**SMOKE))
     elif short:
         epochs = f"{LARGE_DROPOUT_EPOCHS} epochs, not {DROPOUT_EPOCHS}"
         notes.append(f"MC-dropout has {epochs}, at this scale: {', '.join(short)}.")
@@ -233,7 +228,7 @@ UCI_REGRESSION = Experiment(
 )
 
 
-@functools.cache
+@cache
 def _printed() -> dict[tuple[str, ...], tuple[float, float | None]]:
     """By metric, data set and method. ± is a standard deviation over splits, but PBP's is a standard error. ML-5 is "Deep
     Ensembles" of Table 1, whose ± for naval and protein differ from the appendix's."""
