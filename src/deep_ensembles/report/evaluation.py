@@ -177,6 +177,7 @@ class Evaluation:
         segments: where errors are larger than elsewhere; None where columns are not known or rows too few.
         drifts: which columns have changed since training; None where that cannot be judged.
         target: the name of what is predicted.
+        unit: of that; empty where there is none, or it is not known.
         columns: some of those that the model uses.
     """
 
@@ -199,7 +200,13 @@ class Evaluation:
     segments: Segments | None = None
     drifts: Drifts | None = None
     target: str = ""
+    unit: str = ""
     columns: Sequence[ColumnFacts] = ()
+
+    @property
+    def leads(self) -> list[Difference]:
+        """The differences from a constant prediction that have an error."""
+        return [lead for score in self.scores if (lead := score.difference("lead")) is not None]
 
     def score(self, name: str) -> Score:
         """The score of that name."""

@@ -6,24 +6,19 @@ import numpy as np
 from torch import Tensor
 
 from deep_ensembles.report.evaluation import Score
-from deep_ensembles.report.rows import Rows, Sources, Subject
+from deep_ensembles.report.rows import Sources, Subject, recalled
 from deep_ensembles.scoring import log_score
 
 
 def several_values(prediction: Any, target: Tensor) -> dict[str, Tensor]:
     """What predictions of all targets were worth, row by row; hits of each label only as sums, once per batch."""
+    values = {"joint": log_score(prediction, target)}
     if prediction.kind != "labels":
-        return {"joint": log_score(prediction, target)}
+        return values
     guess, truth = prediction.mode, target > 0.5
-    return {
-        "joint": log_score(prediction, target),
-        "subset": (guess == truth).all(-1),
-        "squares": (prediction.probs - target).square().mean(-1),
-        "label rows": truth.sum(0),
-        "label guesses": guess.sum(0),
-        "label hits": (guess & truth).sum(0),
-        "batches": target.new_ones(1),
-    }
+    values |= {"subset": (guess == truth).all(-1), "squares": (prediction.probs - target).square().mean(-1)}
+    values |= {"label rows": truth.sum(0), "label guesses": guess.sum(0), "label hits": (guess & truth).sum(0)}
+    return values | {"batches": target.new_ones(1)}
 
 
 def several_fields(sources: Sources, subject: Subject, task: dict[str, Any]) -> dict[str, Any]:
@@ -38,15 +33,7 @@ def several_fields(sources: Sources, subject: Subject, task: dict[str, Any]) -> 
     scores.append(sources.mean_score("subset", "All labels right", meaning, "higher", share=True))
     meaning = "mean squared distance of the labels' probabilities from the truth, over all labels"
     scores.append(sources.mean_score("squares", "Brier score of all labels", meaning))
-    return {"scores": scores, "curves": {**task["curves"], "labels": _label_curve(sources.ensemble)}}
-
-
-def _label_curve(rows: Rows) -> dict[str, list[Any]]:
-    """Of each label the rows that have it, the share of them found, and the share of its predictions that are right."""
-    n_labels = len(rows["label rows"]) // len(rows["batches"])
-    truth, guesses, hits = (rows[f"label {name}"].reshape(-1, n_labels).sum(0) for name in ("rows", "guesses", "hits"))
-    recall, precision = (
-        [float(hit / total) if total else None for hit, total in zip(hits, totals, strict=True)]
-        for totals in (truth, guesses)
-    )
-    return {"rows": truth.astype(np.int64).tolist(), "recall": recall, "precision": precision}
+    rows = sources.ensemble
+    shape = len(rows["batches"]), -1
+    counts = (rows[f"label {name}"].reshape(shape).sum(0).astype(np.int64) for name in ("rows", "guesses", "hits"))
+    return {"scores": scores, "curves": {**task["curves"], "labels": recalled(*counts)}}
