@@ -131,11 +131,8 @@ class Figure(NamedTuple):
     description: str = ""
 
 
-_SOURCES: dict[str, tuple[str, Role]] = {
-    "ensemble": ("ensemble", "ours"),
-    "single": ("one member", "other"),
-    "constant": ("constant", "third"),
-}
+_SOURCES: dict[str, tuple[str, Role]]
+_SOURCES = {"ensemble": ("ensemble", "ours"), "single": ("one member", "other"), "constant": ("constant", "third")}
 _TEXT_CLASSES = 12
 _LARGE_RATIO = 30.0  # between large and small values, from which logarithmic axes show more
 _SHARES = (0, 1)
@@ -210,7 +207,7 @@ def _rows(evaluation: Evaluation, curve: Arrays) -> Panel:
             actual, guess, low, high = (curve[name][group] for name in ("actual", point, "low", "high"))
             layers += [Ranges(actual, low, high, "", role), Points(actual, guess, label, role, marker=".")]
     small, large = np.quantile(curve["actual"], [0.05, 0.95])
-    return Panel(layers, logarithmic="positive" in evaluation.notes and ends[0] > 0 and bool(_LARGE_RATIO * small < large))
+    return Panel(layers, logarithmic="support" in evaluation.notes and ends[0] > 0 and bool(_LARGE_RATIO * small < large))
 
 
 def _time_rows(evaluation: Evaluation, curve: Arrays) -> Panel:

@@ -53,14 +53,8 @@ def class_fields(sources: Sources, subject: Subject, columns: Columns | None) ->
     """The fields of an `Evaluation` that are special to predicted classes."""
     rows, labels = sources.ensemble, subject.labels
     scores, curves, rare = _scores(sources, subject), _curves(sources, len(labels)), _rare_class(sources)
-    notes = {
-        "predicts": f"{len(labels)} classes" + (" with an order" if subject.point == "median" else ""),
-        "uncertainty": "confidence",
-        "rows": "Entropy is the whole uncertainty in nats; disagreement is the sum of the members' divergences from their "
-        "average.",
-        "parts": "entropy; and the entropy of their average minus that (mutual information), in nats.",
-        "constant": "probabilities for every row: the share of each class in training",
-    }
+    order = " with an order" if subject.point == "median" else ""
+    notes = {"predicts": f"{len(labels)} classes{order}", "uncertainty": "confidence"}
     ordering = _ordering(rows, scores)
     thresholds, trust = per_row.recommended(_thresholds(rows["confidence"], rows["correct"]), ordering, at_least=True)
     verdicts = {**_verdicts(rows, curves, labels, ordering), **trust}
@@ -93,10 +87,8 @@ def _ranked(sources: Sources, rare: int, label: str) -> tuple[list[Score], dict[
     differences: Any = [change for other in ranked[1:] for change in _area_difference(ranked[0], other, positive)]
     meaning = f"of {label}, the rarer class: mean precision over its rows, in the order of P({label}); at random its share"
     pairs = f"area under the ROC curve: in how many pairs a row of {label} gets a higher P({label}) than another row"
-    scores = [
-        Score("Average precision", meaning, "higher", *values[0], share=True),
-        Score("AUROC", pairs, "higher", *values[1], *differences, share=True),
-    ]
+    scores = [Score("Average precision", meaning, "higher", *values[0], share=True)]
+    scores.append(Score("AUROC", pairs, "higher", *values[1], *differences, share=True))
     rows, found = _ranking(ranked[0], positive)
     first = np.interp(_FIRST * rows[-1], np.append(0, rows), np.append(0, found)) / found[-1]
     share, n_rare = percent(found[-1] / rows[-1]), int(found[-1])
@@ -182,14 +174,12 @@ def _scores(sources: Sources, subject: Subject) -> list[Score]:
         scores.append(Score(f"Top-{_TOP} error", meaning, "lower", *values, share=True))
     for name, long, kind in (("ECE", "expected", "equally wide"), ("ACE", "adaptive", "equally full")):
         meaning = f"{long} calibration error: mean distance of accuracy from confidence over {N_BINS} {kind} bins"
-        values = sources.apply(partial(_calibration_error, adaptive=name == "ACE"))
-        scores.append(Score(name, meaning, "lower", *values, share=True))
+        calibration = partial(_calibration_error, adaptive=name == "ACE")
+        scores.append(Score(name, meaning, "lower", *sources.apply(calibration), share=True))
     # A constant is equally confident of every row, and detects nothing.
     ensemble, single, _ = sources._replace(constant={}).apply(_error_detection)
     if ensemble is not None:
-        meaning = (
-            "area under the ROC curve: share of pairs of a wrong and a right prediction whose wrong one is less confident"
-        )
+        meaning = "area under the ROC curve: in how many pairs a wrong prediction is less confident than a right one"
         scores.append(Score("Error detection", meaning, "higher", ensemble, single, share=True))
     return scores
 
@@ -261,10 +251,12 @@ def _ordering(rows: Rows, scores: list[Score]) -> Ordering | None:
 def _verdicts(rows: Rows, curves: dict[str, Curve], labels: Any, ordering: Ordering | None) -> dict[str, str]:
     right, entropy, worst = rows["correct"], float(rows["entropy"].mean()), curves["confusions"]
     part = float(rows["epistemic"].mean()) / entropy if entropy > 0 else 0.0
-    sure = rows["confidence"] >= 0.9
+    sure, first = rows["confidence"] >= 0.9, curves["target"]["label"][0]
+    there, guessed = (percent(curves["target"][name][0]) for name in ("actual", "predicted"))
     verdicts = {
         "reliability": confidence_verdict(float(rows["confidence"].mean()), float(right.mean()), len(right)),
         "parts": f"{percent(part)} of the predicted entropy is disagreement between members.",
+        "target": f"{short(labels[first])} is there in {there} of the rows and predicted in {guessed}.",
     }
     if ordering is not None:
         pairs = f"In {percent(ordering.strength + 0.5)} of pairs a wrong prediction is less confident than a right one"

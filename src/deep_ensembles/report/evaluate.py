@@ -18,12 +18,12 @@ from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report.classes import class_details, class_fields, class_values
 from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.numbers import number_details, number_fields, number_values
-from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, over_time
+from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, over_time, recalled
 from deep_ensembles.report.segments import drifts, grouped, segments
-from deep_ensembles.report.several import several_fields, several_values
 from deep_ensembles.report.summary import summarized
 from deep_ensembles.report.times import brier_moments, time_details, time_fields, time_values
 from deep_ensembles.report.words import lead_verdict
+from deep_ensembles.scoring import log_score
 
 # For each task what is kept of every row, of the ensemble's rows alone, and made of all rows.
 _TASKS: dict[str, tuple[Any, Any, Any]] = {
@@ -56,16 +56,11 @@ class Batch(NamedTuple):
 
 
 def evaluate(
-    batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]],
-    *,
-    constant: Distribution | None = None,
-    coverage: float = 0.9,
-    labels: Sequence[Any] | None = None,
-    columns: Columns | None = None,
-    unseen: Sequence[Unseen] | None = None,
-    about: Mapping[str, Any] | None = None,
+    batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]], *,
+    constant: Distribution | None = None, coverage: float = 0.9, labels: Sequence[Any] | None = None,
+    columns: Columns | None = None, unseen: Sequence[Unseen] | None = None, about: Mapping[str, Any] | None = None,
     facts: RowFacts | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """How good predictions of one number or class per row were.
 
     Batches are asked for one after another and forgotten; of each row a few dozen numbers are kept.
@@ -96,7 +91,7 @@ def evaluate(
         require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
         subject = subject._replace(labels=names)
     fields = _TASKS[subject.task][2](sources, subject, columns)
-    fields |= several_fields(sources, subject, fields)
+    fields |= _several_fields(sources, subject, fields)
     about = {str(name): str(value) for name, value in (about or {}).items()} | fields.pop("about", {})
     sizes = {"n_rows": len(sources.ensemble["actual"]), "n_members": subject.n_members}
     known = {"coverage": None if subject.labels else coverage, "labels": subject.labels, "about": about, "unseen": unseen}
@@ -122,8 +117,7 @@ def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFac
         if facts.times is not None and evaluation.n_rows >= 3 * MIN_ROWS:
             values = error if is_class else rows[subject.point] - rows["actual"]
             curves["time"], verdicts["time"] = over_time(facts.times, values, is_class)
-    counted = "from 0" if facts.numbers is None else "from 1, as in messages: the row of the names does not count"
-    fields["notes"] = {**evaluation.notes, "counted": f"Rows are counted {counted}."}
+    fields["notes"] = {**evaluation.notes, "counted": "from 0" if facts.numbers is None else "from 1"}
     if facts.numbers is not None:
         fields |= {name: [replace(each, row=int(facts.numbers[each.row])) for each in getattr(evaluation, name)]
                    for name in ("uncertain", "wrong")}  # fmt: skip
@@ -147,8 +141,8 @@ def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tu
             same.pop("nll", None)
         if batch.which is not None and whole.prediction.event_shape:
             subject = subject._replace(several="labels" if whole.prediction.kind == "labels" else "targets")
-            ensemble |= _vectors(several_values(whole.prediction, whole.target))
-            member |= {} if whole.single is None else _vectors(several_values(whole.single, whole.target))
+            ensemble |= _vectors(_several_values(whole.prediction, whole.target))
+            member |= {} if whole.single is None else _vectors(_several_values(whole.single, whole.target))
         parts.append(Sources(ensemble, member, same))
     require(bool(parts), "batches", "at least one row", "none")
     return Sources(*map(_joined, zip(*parts, strict=True))), subject
@@ -265,14 +259,39 @@ def _repeated(constant: Distribution, prediction: Any) -> Mixture:
     return precise(Mixture(rebuilt(constant, lambda parameter: parameter.expand(1, n_rows, *parameter.shape))))
 
 
+def _several_values(prediction: Any, target: Tensor) -> dict[str, Tensor]:
+    """What predictions of all targets were worth, row by row; hits of each label only as sums, once per batch."""
+    values = {"joint": log_score(prediction, target)}
+    if prediction.kind != "labels":
+        return values
+    guess, truth = prediction.mode, target > 0.5
+    values |= {"subset": (guess == truth).all(-1), "squares": (prediction.probs - target).square().mean(-1)}
+    values |= {"label rows": truth.sum(0), "label guesses": guess.sum(0), "label hits": (guess & truth).sum(0)}
+    return values | {"batches": target.new_ones(1)}
+
+
+def _several_fields(sources: Sources, subject: Subject, task: dict[str, Any]) -> dict[str, Any]:
+    """The scores and curves of an `Evaluation` with those of all targets at once added."""
+    if not subject.several:
+        return {}
+    meaning = f"mean negative log-likelihood of all {subject.several} of a row together, in nats"
+    scores: list[Any] = [*task["scores"], sources.mean_score("joint", f"NLL of all {subject.several}", meaning)]
+    if subject.several == "targets":
+        return {"scores": scores}
+    meaning = "share of rows whose labels are all right, each being there if that is more probable than not"
+    scores.append(sources.mean_score("subset", "All labels right", meaning, "higher", share=True))
+    meaning = "mean squared distance of the labels' probabilities from the truth, over all labels"
+    scores.append(sources.mean_score("squares", "Brier score of all labels", meaning))
+    rows = sources.ensemble
+    shape = len(rows["batches"]), -1
+    counts = (rows[f"label {name}"].reshape(shape).sum(0).astype(np.int64) for name in ("rows", "guesses", "hits"))
+    return {"scores": scores, "curves": {**task["curves"], "labels": recalled(*counts)}}
+
+
 def beside_targets(
-    predictions: Iterable[Prediction],
-    targets: Any,
-    singles: Iterable[Prediction] | None = None,
-    *,
-    which: int = 0,
-    point: str | None = None,
-) -> Iterator[Batch]:
+    predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *,
+    which: int = 0, point: str | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """Batches for `evaluate`: predictions for consecutive rows, their targets, and what one member alone predicts.
 
     Arguments:

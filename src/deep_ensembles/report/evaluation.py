@@ -172,7 +172,8 @@ class Evaluation:
         unseen: columns with values that training did not see; None where that is not known.
         verdicts: by curve, a sentence computed from its numbers.
         summary: one or two sentences for a reader of nothing else.
-        notes: by place on the page, what is special to this kind of prediction.
+        notes: what is special to this kind of prediction: what it `predicts`, what `uncertainty` is, the family of the
+            `constant`, which of two classes is `rare`, where rows are `counted` from, and the `support` if it is positive.
         influences: which columns drive predictions; None where that was not looked at.
         segments: where errors are larger than elsewhere; None where columns are not known or rows too few.
         drifts: which columns have changed since training; None where that cannot be judged.

@@ -68,7 +68,9 @@ def number_fields(sources: Sources, subject: Subject, columns: Columns | None) -
     names = ("std", "aleatoric", "epistemic") if "aleatoric" in rows else ()
     shown |= {name: rows[name] for name in (*names, "low", "high")}
     fields = {"scores": scores, "curves": _curves(sources, subject), "thresholds": thresholds}
-    fields |= {"verdicts": _verdicts(rows, subject, ordering) | trust, "notes": _notes(subject, measure)}
+    notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
+    notes |= {"constant": subject.constant, **({"support": "positive"} if subject.positive else {})}
+    fields |= {"verdicts": _verdicts(rows, subject, ordering) | trust, "notes": notes}
     # Where the spread is the same for every row, none is more uncertain than another.
     varies = np.ptp(uncertainty) > 0
     fields |= {"uncertain": per_row.examples(uncertainty if varies else 0 * uncertainty, shown, columns)}
@@ -86,26 +88,6 @@ def _add_uncertainty(sources: Sources, coverage: float) -> str:
             draws = np.random.default_rng(0).uniform(size=len(rows["level"]))
             rows["drawn"] = rows["level"] - draws * (rows["level"] - rows["below"]) if "below" in rows else rows["level"]
     return "standard deviation" if by_deviation else f"width of the {level(coverage)} interval"
-
-
-def _notes(subject: Subject, measure: str) -> dict[str, str]:
-    """Sentences that hold for this kind of prediction."""
-    notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
-    notes["rows"] = "The standard deviation (std) is noise that members agree on and their disagreement; the squares add up."
-    notes["parts"] = "variance, and the variance of their means; they add up. Standard deviations are the roots."
-    if measure != "standard deviation":
-        notes["rows"] = f"Tails are so heavy that standard deviations are infinite: the {measure} says how unsure a row is."
-        notes["parts"] = "variance, and the variance of their means; not shown, as a variance here is infinite."
-    fitted = f"{subject.constant}, fitted to the training targets"
-    normal = "mean and standard deviation of the training targets"
-    notes["constant"] = ("normal distribution for every row: " + normal if subject.constant == "Normal"
-                         else "distribution for every row: " + fitted)  # fmt: skip
-    notes |= {"positive": "Predicted numbers are more than 0."} if subject.positive else {}
-    if subject.kind == "counts":
-        outside, inside = level((1 - subject.coverage) / 2), level(subject.coverage)
-        exact = f"An interval of whole numbers cannot leave out exactly {outside} on each side"
-        notes["interval"] = f"{exact}: it holds at least {inside} of the predicted probability, often more."
-    return notes
 
 
 def _scores(sources: Sources, subject: Subject, measure: str) -> list[Score]:

@@ -27,15 +27,9 @@ _NOTEBOOK_HEIGHT = 900
 _NAME = re.compile("`([^`]*)`")
 _THRESHOLDS_SHOWN = 8
 _MOST_CELLS = 240  # characters of a row's cells
-_COLUMNS_SHOWN = 10
 # Heads of columns that are not named like the values in them, and digits of those that are shares.
 _HEADS = {"aleatoric": "Noise", "epistemic": "Disagreement", "truth": "Given to the truth"}
 _SHARE_DIGITS = {"confidence": 1, "truth": 2}
-_WORST = {
-    "classes": "The wrong predictions that gave the true class least",
-    "numbers": "The largest errors",
-    "times": "The rows that surprise most: events in the outer ends of their predictions, and rows that outlast theirs",
-}
 
 
 @dataclass(frozen=True)
@@ -75,10 +69,8 @@ class Report:
 
     def _repr_html_(self) -> str:
         """In a frame of its own, so that the notebook's style and ours do not mix."""
-        return (
-            f'<iframe srcdoc="{escape(self.html)}" title="{escape(self.title)}" sandbox="allow-scripts" '
-            f'width="100%" height="{_NOTEBOOK_HEIGHT}" style="border: 0"></iframe>'
-        )
+        frame = f'sandbox="allow-scripts" width="100%" height="{_NOTEBOOK_HEIGHT}" style="border: 0"'
+        return f'<iframe srcdoc="{escape(self.html)}" title="{escape(self.title)}" {frame}></iframe>'
 
 
 def _render(evaluation: Evaluation, title: str) -> str:
@@ -91,7 +83,8 @@ def _render(evaluation: Evaluation, title: str) -> str:
     shown = {"evaluation": evaluation, "title": title, "today": date.today().isoformat(), "findings": findings(evaluation)}
     shown |= {"charts": evaluation_charts(evaluation), "classes": evaluation.task == "classes"}
     shown |= {"comparisons": _comparisons(evaluation), "trust": _trust(evaluation)}
-    shown |= {"examples": _example_listings(evaluation), "drivers": _driver_listing(evaluation)}
+    for kind in ("uncertain", "wrong"):
+        shown[kind] = [_example_texts(example, evaluation.coverage) for example in getattr(evaluation, kind)]
     page: str = template.render(**files, **shown)
     return page
 
@@ -146,16 +139,6 @@ def _threshold_texts(evaluation: Evaluation, line: Threshold) -> dict[str, str]:
     return {"wanted": wanted, "threshold": threshold, "reached": reached, "kept": kept, "rows": rows, "answer": answer}
 
 
-def _example_listings(evaluation: Evaluation) -> list[Listing]:
-    """The rows worth a look."""
-    listings = []
-    for title, examples in (("The most uncertain rows", evaluation.uncertain), (_WORST[evaluation.task], evaluation.wrong)):
-        lines = [_example_texts(example, evaluation.coverage) for example in examples]
-        if lines:
-            listings.append(Listing(title, list(lines[0]), [list(line.values()) for line in lines]))
-    return listings
-
-
 def _example_texts(example: Example, coverage: float | None) -> dict[str, str]:
     """What is shown of a row, by the head of its column."""
     values: dict[str, Any] = dict(example.values)
@@ -176,17 +159,3 @@ def _value_text(name: str, value: Any) -> str:
     if name in _SHARE_DIGITS:
         return percent(value, _SHARE_DIGITS[name])
     return short(value) if isinstance(value, str) else number(value)
-
-
-def _driver_listing(evaluation: Evaluation) -> Listing | None:
-    """The columns that matter most, or the first, with what they are taken for."""
-    found = evaluation.influences
-    listing = Listing("", ["column"]) if found is None else found.listing(_COLUMNS_SHOWN)
-    worth = {row[0]: list(row[1:]) for row in listing.rows}
-    known = {facts.column: [short(facts.understood, 80), percent(facts.missing)] for facts in evaluation.columns}
-    if not (worth or known):
-        return None
-    unknown, heads = (["–", "–"], ["Understood as", "Missing here"]) if known else ([], [])
-    heads = ["Column", *heads, *(head.capitalize() for head in listing.columns[1:])]
-    lines = [[short(name), *known.get(name, unknown), *worth.get(name, [])] for name in worth or known]
-    return Listing("", heads, lines, listing.note)

@@ -192,13 +192,13 @@ def _judged(metric: Vector, is_share: bool) -> tuple[float, float]:
 def recommended(lines: list[Threshold], ordering: Ordering | None, at_least: bool) -> tuple[list[Threshold], dict[str, str]]:
     """The thresholds that are worth naming, and if there are none but that of all rows a verdict (`trust`) that says why."""
     everything, *others = lines
-    sign = 1 if at_least else -1
-    better = [line for line in others if sign * line.reached > sign * everything.reached]
-    if better and ordering is not None and ordering.text != CHANCE:
+    better = [line for line in others if (line.reached - everything.reached) * (1 if at_least else -1) > 0]
+    is_ordered = ordering is not None and ordering.text != CHANCE
+    if is_ordered and better:
         return [everything, *better], {}
     why = "the predictions that it is surest of are no better than the others, beyond chance"
-    if ordering is None:
-        why = "rows are too few to tell, or all predictions are equally sure or equally wrong"
+    if ordering is None or is_ordered:
+        why = "too few rows tell, or all predictions are equally sure or equally wrong"
     return [everything], {"trust": f"No threshold is recommended: {why}."}
 
 

@@ -122,10 +122,8 @@ class Segments:
         if not self.clear:
             return f"In none of {count(self.tried)} segments are errors larger than elsewhere by a tenth, and beyond chance."
         worst = self.worst[0]
-        error, other = (percent(value) if is_class else number(value, 3) for value in (worst.error, worst.elsewhere))
-        errs = (
-            f"{error} are wrong, elsewhere {other}" if is_class else f"it is off by {error} on average, elsewhere by {other}"
-        )
+        told = "{} are wrong, elsewhere {}" if is_class else "it is off by {} on average, elsewhere by {}"
+        errs = told.format(*(percent(each) if is_class else number(each, 3) for each in (worst.error, worst.elsewhere)))
         return f"Errors are largest where `{short(worst.column)}` is {short(worst.group)} ({row_count(worst.rows)}): {errs}."
 
 

@@ -25,18 +25,7 @@ _N_MOMENTS = 20
 # An estimate that rests on fewer rows is not drawn.
 _MIN_DRAWN = 5
 _THIRDS = ("shortest", "middle", "longest")
-_LEFT_OUT = (
-    "Left out: MAE, RMSE, R², CRPS, widths and what to trust. Nobody knows the errors of censored rows, and events alone "
-    "are the times that came early. The numbers here are right as long as what ended the watching says nothing of the time "
-    "to come."
-)
-_NOTES = {
-    "predicts": "a time, of some rows only known to be exceeded",
-    "uncertainty": "width of the interval",
-    "left out": _LEFT_OUT,
-    "rows": "Where there was no event, the time is only known to be longer than the one shown.",
-    "parts": "variance, and the variance of their means; they add up. Standard deviations are the roots.",
-}
+_NOTES = {"predicts": "a time, of some rows only known to be exceeded", "uncertainty": "width of the interval"}
 
 
 def brier_moments(pairs: Any) -> tuple[float, ...]:
@@ -70,7 +59,6 @@ def time_fields(sources: Sources, subject: Subject, columns: Columns | None) -> 
     curves = _curves(sources, subject, happened)
     # An event surprises in both tails, a row without one only where it lasts longer than predicted.
     tail = np.where(happened, np.minimum(rows["level"], rows["above"]), rows["above"])
-    family = f"distribution for every row: {subject.constant}, fitted to the training targets"
     shares = {"Events": n_events, "Censored": n_rows - n_events}
     return {
         "scores": _scores(sources, curves, happened),
@@ -79,7 +67,7 @@ def time_fields(sources: Sources, subject: Subject, columns: Columns | None) -> 
         "uncertain": per_row.examples(rows["high"] - rows["low"], shown, columns),
         "wrong": per_row.examples(-np.log(2 * tail + 1e-300), shown, columns),
         "verdicts": _verdicts(rows, happened, subject.coverage),
-        "notes": {**_NOTES, "constant": family},
+        "notes": {**_NOTES, "constant": subject.constant},
         "about": {name: f"{count(value)} ({percent(value / n_rows)})" for name, value in shares.items()},
     }
 
@@ -152,22 +140,17 @@ def _scores(sources: Sources, curves: dict[str, Curve], happened: Any) -> list[S
     scores.append(sources.mean_score("nll", "NLL", meaning + skipped))
     if "brier" in rows:
         reference = number(float(rows["reference"].mean()))
-        meaning = (
-            f"mean squared error of P(longer than t), weighted to make up for censoring, over {_N_MOMENTS} times t; the "
-            f"Kaplan–Meier curve of these rows, which knows their times and no inputs, has {reference}"
-        )
+        meaning = f"mean squared error of P(longer than t) over {_N_MOMENTS} times t, weighted to make up for censoring"
+        meaning += f"; the Kaplan–Meier curve of these rows, which knows no inputs, has {reference}"
         scores.append(sources.mean_score("brier", "Integrated Brier score", meaning))
     if happened.sum() < MIN_ROWS:  # an error would claim that differences can be told from chance
         return [replace(score, gain_error=None, lead_error=None) for score in scores]
     known = [i for i, shares in enumerate(zip(*curves["calibration"].values(), strict=True)) if None not in shares]
     if known:
-        meaning = (
-            "mean distance between the Kaplan–Meier estimate of how many events come by a predicted level and that level, "
-            f"over the {len(known)} of {len(_LEVELS)} levels 5, 10, …, 95 per cent that enough rows reach"
-        )
-        errors = sources.apply(
-            lambda source: float(np.abs(_calibration(source, happened, _LEVELS)[0] - _LEVELS)[known].mean())
-        )
+        meaning = "mean distance of the Kaplan–Meier estimate of how many events come by a predicted level from that level"
+        meaning += f", over the {len(known)} of {len(_LEVELS)} levels 5, 10, …, 95 per cent that enough rows reach"
+        shares = sources.apply(lambda source: _calibration(source, happened, _LEVELS)[0])
+        errors: Any = (None if share is None else float(np.abs(share - _LEVELS)[known].mean()) for share in shares)
         scores.append(Score("Calibration error", meaning, "lower", *errors, share=True))
     return scores
 
@@ -181,12 +164,9 @@ def _verdicts(rows: Rows, happened: Any, coverage: float) -> dict[str, str]:
     if "brier" in rows:
         ours, reference = (float(rows[name].mean()) for name in ("brier", "reference"))
         lead, error = (value or 0.0 for value in per_row.mean_difference(rows["brier"], rows["reference"]))
-        change = "no lower, beyond chance, than" if lead >= -2 * error else "lower than"
-        change = "higher than" if lead > 2 * error else change
-        verdicts["brier"] = (
-            f"Its integrated Brier score, {number(ours)}, is {change} that of the Kaplan–Meier curve of these rows, "
-            f"{number(reference)} (difference ± {number(error, 2)})."
-        )
+        change = "lower" if lead < -2 * error else "higher" if lead > 2 * error else "no lower, beyond chance,"
+        other = f"that of the Kaplan–Meier curve of these rows, {number(reference)} (difference ± {number(error, 2)})"
+        verdicts["brier"] = f"Its integrated Brier score, {number(ours)}, is {change} than {other}."
     return verdicts
 
 
@@ -203,11 +183,9 @@ def _calibration_verdict(rows: Rows, happened: Any, coverage: float) -> str:
     last = int((enough >= MIN_ROWS).sum()) - 1
     if last < 0:
         return "Rows are censored too early to tell whether predictions hold what they promise."
-    return (
-        f"By the time at which an event's predicted probability is {level(_LEVELS[last])}, it has come in "
-        f"{percent(shares[last])} of the rows: {_direction(shares[last], _LEVELS[last], enough[last])}. Higher levels "
-        "cannot be told, as too few rows are watched for so long."
-    )
+    when = f"By the time at which an event's predicted probability is {level(_LEVELS[last])}"
+    told = f"it has come in {percent(shares[last])} of the rows: {_direction(shares[last], _LEVELS[last], enough[last])}"
+    return f"{when}, {told}. Higher levels cannot be told, as too few rows are watched for so long."
 
 
 def _direction(share: float, aim: float, n_rows: float) -> str:
