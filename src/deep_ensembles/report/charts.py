@@ -137,7 +137,7 @@ _TEXT_CLASSES = 12
 _LARGE_RATIO = 30.0  # between large and small values, from which logarithmic axes show more
 _SHARES = (0, 1)
 _FROM_0: Limits = (0, None)
-_SQUARE: dict[str, Limits] = {"x_limits": (0, 1), "y_limits": (0, 1.02)}
+_SQUARE: dict[str, Any] = {"x_limits": (0, 1), "y_limits": (0, 1.02)}
 _THIRDS: dict[str, Role] = {"shortest": "other", "middle": "third", "longest": "ours"}
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
@@ -214,7 +214,7 @@ def _time_rows(evaluation: Evaluation, curve: Arrays) -> Panel:
     time, median, is_event, ends = curve["actual"], curve["median"], curve["event"] == 1, _ends(curve, "median")
     censored = Points(time[~is_event], median[~is_event], "censored: lasts longer", "other", marker="x")
     event = Points(time[is_event], median[is_event], "event", "ours", marker=".")
-    layers = [_ideal(ends, ends, "time = predicted"), *([] if is_event.all() else [censored]), event]
+    layers: list[Layer] = [_ideal(ends, ends, "time = predicted"), *([] if is_event.all() else [censored]), event]
     return Panel(layers, logarithmic=0 < _LARGE_RATIO * ends[0] < ends[1])
 
 

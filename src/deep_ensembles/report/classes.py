@@ -87,8 +87,8 @@ def _ranked(sources: Sources, rare: int, label: str) -> tuple[list[Score], dict[
     differences: Any = [change for other in ranked[1:] for change in _area_difference(ranked[0], other, positive)]
     meaning = f"of {label}, the rarer class: mean precision over its rows, in the order of P({label}); at random its share"
     pairs = f"area under the ROC curve: in how many pairs a row of {label} gets a higher P({label}) than another row"
-    scores = [Score("Average precision", meaning, "higher", *values[0], share=True)]
-    scores.append(Score("AUROC", pairs, "higher", *values[1], *differences, share=True))
+    scores = [Score("Average precision", meaning, "higher", *values[0], share=True)]  # type: ignore[misc]
+    scores.append(Score("AUROC", pairs, "higher", *values[1], *differences, share=True))  # type: ignore[misc]
     rows, found = _ranking(ranked[0], positive)
     first = np.interp(_FIRST * rows[-1], np.append(0, rows), np.append(0, found)) / found[-1]
     share, n_rare = percent(found[-1] / rows[-1]), int(found[-1])

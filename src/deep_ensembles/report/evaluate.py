@@ -93,9 +93,9 @@ def evaluate(
     fields = _TASKS[subject.task][2](sources, subject, columns)
     fields |= _several_fields(sources, subject, fields)
     about = {str(name): str(value) for name, value in (about or {}).items()} | fields.pop("about", {})
-    sizes = {"n_rows": len(sources.ensemble["actual"]), "n_members": subject.n_members}
-    known = {"coverage": None if subject.labels else coverage, "labels": subject.labels, "about": about, "unseen": unseen}
-    evaluation = Evaluation(task=subject.task, summary="", **sizes, **known, **fields)
+    fields |= {"n_rows": len(sources.ensemble["actual"]), "n_members": subject.n_members, "about": about, "unseen": unseen}
+    fields |= {"coverage": None if subject.labels else coverage, "labels": subject.labels, "summary": ""}
+    evaluation = Evaluation(task=subject.task, **fields)
     return summarized(_located(evaluation, sources.ensemble, subject, facts or RowFacts(), columns))
 
 

@@ -128,7 +128,8 @@ def influences(
             _, moved_error, moved_spread = _measured(predict, changed, known)
             errors += 0.0 if error is None or moved_error is None else (moved_error - error) / repeats
             spreads += np.abs(moved_spread - spread) / repeats
-        found.append(Influence(name, *((None, None) if error is None else _mean(errors)), *_mean(spreads)))
+        means: Any = [*((None, None) if error is None else _mean(errors)), *_mean(spreads)]
+        found.append(Influence(name, *means))
     found.sort(key=lambda each: -(each.spread if each.error is None else each.error))
     overall = None if error is None else float(error.mean())
     return Influences(tuple(found), is_class, len(rows), overall, float(spread.mean()))

@@ -113,5 +113,4 @@ def _likeness(evaluation: Evaluation) -> str:
     text, unseen = evaluation.verdicts["drift"], evaluation.unseen
     if not unseen:
         return text
-    most = unseen[0]
-    return f"{text} Most values that training did not see are in `{short(most.column)}`: {row_count(most.rows)}."
+    return f"{text} Most values that training did not see are in `{short(unseen[0].column)}`: {row_count(unseen[0].rows)}."

@@ -151,7 +151,7 @@ def _scores(sources: Sources, curves: dict[str, Curve], happened: Any) -> list[S
         meaning += f", over the {len(known)} of {len(_LEVELS)} levels 5, 10, …, 95 per cent that enough rows reach"
         shares = sources.apply(lambda source: _calibration(source, happened, _LEVELS)[0])
         errors: Any = (None if share is None else float(np.abs(share - _LEVELS)[known].mean()) for share in shares)
-        scores.append(Score("Calibration error", meaning, "lower", *errors, share=True))
+        scores.append(Score("Calibration error", meaning, "lower", *errors, share=True))  # type: ignore[misc]
     return scores
 
 
