@@ -176,7 +176,7 @@ def test_counts_are_not_called_too_wide() -> None:
     evaluation = fitted("poisson").report(x, y).evaluation
     assert "as they are of whole numbers" in evaluation.verdicts["calibration"]
     assert evaluation.score("90\u202f% coverage").best is None
-    assert "of whole numbers" in evaluation.notes["interval"]
+    assert "An interval of whole numbers cannot" in Report(evaluation).html
 
 
 def test_several_targets_and_labels_are_scored_together() -> None:

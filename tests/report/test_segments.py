@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from deep_ensembles.report.segments import Groups, adjusted, drifts, grouped, segments
+from deep_ensembles.report.segments import Groups, drifts, grouped, segments
 
 
 def of(name: str, values: np.ndarray, trained: np.ndarray | None = None) -> Groups:
@@ -21,11 +21,6 @@ def of(name: str, values: np.ndarray, trained: np.ndarray | None = None) -> Grou
     before, here = codes[: len(trained)], codes[len(trained) :]
     counts = [np.bincount(part, minlength=len(found.here)) for part in (here, before)]
     return found._replace(here=counts[0], codes=here, trained=counts[1])
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_p_values_are_corrected_as_scipy_does(p_values: list[float]) -> None:
-    assert adjusted(p_values) == pytest.approx(stats.false_discovery_control(p_values), abs=1e-12)
 
 
 def test_a_bad_segment_is_found_and_is_first() -> None:

@@ -70,6 +70,36 @@ def test_a_model_that_ranks_well_is_not_called_no_better_than_a_constant() -> No
     assert "AUROC" in found.verdicts["constant"]
 
 
+def test_few_rows_that_are_ranked_well_are_better_than_a_guess() -> None:
+    """Though the likelihood alone, 1.8 errors lower, would leave it open."""
+    rng = np.random.default_rng(1)
+    truth = np.zeros(400, int)
+    truth[:12] = 1
+    chance = 0.039 * np.exp(1.0 * truth + 0.8 * rng.normal(size=400))
+    mixture = Mixture(Categorical(probs=torch.from_numpy(np.stack([1 - chance, chance], -1)[None])))
+    found = evaluate((mixture, truth), constant=Categorical(torch.tensor([0.97, 0.03])), labels=["no", "yes"])
+    nll, area = found.score("NLL"), found.score("AUROC")
+    assert area.ensemble > 0.75
+    assert nll.lead is not None
+    assert nll.lead_error is not None
+    assert -1.9 < nll.lead / nll.lead_error < -1.5
+    assert "It is better than a constant prediction: its AUROC is" in found.verdicts["constant"]
+    assert "It is better than the same guess for every row" in findings(found)[0].text
+
+
+def test_no_threshold_is_recommended_where_the_surest_are_no_better() -> None:
+    rng = np.random.default_rng(0)
+    blind = Mixture(Normal(torch.zeros(1, 400), torch.from_numpy(rng.uniform(1, 2, (1, 400)))))
+    unsure = Mixture(Categorical(logits=torch.from_numpy(2 * rng.normal(size=(1, 400, 3)))))
+    for found in (evaluate((blind, rng.normal(size=400))), evaluate((unsure, rng.integers(3, size=400)))):
+        assert len(found.thresholds) == 1
+        sentence = "No threshold is recommended: the predictions that it is surest of are no better than the others"
+        assert sentence in found.verdicts["trust"]
+        assert any(line.text.startswith(sentence) and line.place == "trust" for line in findings(found))
+        assert sentence in Report(found).html
+        assert "Trust predictions whose" not in Report(found).html
+
+
 made = settings(max_examples=15, deadline=None)
 
 
@@ -103,8 +133,7 @@ def check(found: Evaluation) -> None:
         assert f'id="{line.place}"' in html
         assert not re.search(r"\bnan\b|None|\{", line.text)
     told = " ".join(line.text for line in lines)
-    leads = [lead for score in found.scores if (lead := score.difference("lead")) is not None]
-    ways = {lead.clear(found.n_rows) for lead in leads}
+    ways = {lead.clear(found.n_rows) for lead in found.leads}
     assert ("It is better than the same guess" in told) == (ways & {-1, 1} == {-1})
     assert ("It is worse than the same guess" in told) == (ways & {-1, 1} == {1})
     if found.task == "numbers":
@@ -119,6 +148,8 @@ def check(found: Evaluation) -> None:
         assert ("changed much" in told) == (found.drifts.large > 0)
     if len(found.thresholds) > 1:
         kept = next(line for line in found.thresholds if f"Of the {count(line.rows)} predictions" in told)
+        assert (kept.reached > found.thresholds[0].reached) == (found.task == "classes")
+        assert "chance" not in found.verdicts["error"]
         assert (percent(kept.reached) if found.task == "classes" else number(kept.reached, 3)) in told
 
 

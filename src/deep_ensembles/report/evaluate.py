@@ -18,12 +18,19 @@ from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report.classes import class_details, class_fields, class_values
 from deep_ensembles.report.evaluation import Evaluation, Unseen
 from deep_ensembles.report.numbers import number_details, number_fields, number_values
-from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, over_time
+from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, over_time, recalled
 from deep_ensembles.report.segments import drifts, grouped, segments
-from deep_ensembles.report.several import several_fields, several_values
-from deep_ensembles.report.times import brier_moments, time_fields, time_values
+from deep_ensembles.report.summary import summarized
+from deep_ensembles.report.times import brier_moments, time_details, time_fields, time_values
 from deep_ensembles.report.words import lead_verdict
+from deep_ensembles.scoring import log_score
 
+# For each task what is kept of every row, of the ensemble's rows alone, and made of all rows.
+_TASKS: dict[str, tuple[Any, Any, Any]] = {
+    "classes": (class_values, class_details, class_fields),
+    "numbers": (number_values, number_details, number_fields),
+    "times": (time_values, time_details, time_fields),
+}
 _BATCH_ROWS = 16384
 
 
@@ -49,16 +56,11 @@ class Batch(NamedTuple):
 
 
 def evaluate(
-    batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]],
-    *,
-    constant: Distribution | None = None,
-    coverage: float = 0.9,
-    labels: Sequence[Any] | None = None,
-    columns: Columns | None = None,
-    unseen: Sequence[Unseen] | None = None,
-    about: Mapping[str, Any] | None = None,
+    batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]], *,
+    constant: Distribution | None = None, coverage: float = 0.9, labels: Sequence[Any] | None = None,
+    columns: Columns | None = None, unseen: Sequence[Unseen] | None = None, about: Mapping[str, Any] | None = None,
     facts: RowFacts | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """How good predictions of one number or class per row were.
 
     Batches are asked for one after another and forgotten; of each row a few dozen numbers are kept.
@@ -84,42 +86,38 @@ def evaluate(
     """
     check_number("coverage", coverage, low=0, high=1, above=True, below=True)
     sources, subject = _collect(batches, constant, coverage)
-    n_classes = subject.n_classes
-    names = [str(label) for label in (range(n_classes) if labels is None else labels)] if n_classes else []
-    require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
-    if n_classes:
-        task = class_fields(sources, subject, names, columns)
-    else:
-        task = (time_fields if subject.kind == "times" else number_fields)(sources, subject, coverage, columns)
-    task |= several_fields(sources, subject, task)
-    about = {str(name): str(value) for name, value in (about or {}).items()} | task.pop("about", {})
-    n_rows = len(sources.ensemble["actual"])
-    evaluation = Evaluation(n_rows=n_rows, n_members=subject.n_members, about=about, unseen=unseen, **task)
-    return _located(_compared_with_constant(evaluation), sources.ensemble, subject, facts, columns)
+    if labels is not None and subject.labels:
+        names, n_classes = tuple(map(str, labels)), len(subject.labels)
+        require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
+        subject = subject._replace(labels=names)
+    fields = _TASKS[subject.task][2](sources, subject, columns)
+    fields |= _several_fields(sources, subject, fields)
+    about = {str(name): str(value) for name, value in (about or {}).items()} | fields.pop("about", {})
+    fields |= {"n_rows": len(sources.ensemble["actual"]), "n_members": subject.n_members, "about": about, "unseen": unseen}
+    fields |= {"coverage": None if subject.labels else coverage, "labels": subject.labels, "summary": ""}
+    evaluation = Evaluation(task=subject.task, **fields)
+    return summarized(_located(evaluation, sources.ensemble, subject, facts or RowFacts(), columns))
 
 
-def _located(
-    evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFacts | None, columns: Columns | None
-) -> Evaluation:
+def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFacts, columns: Columns | None) -> Evaluation:
     """With where and when errors are larger, what has changed since training, and rows numbered as people count them."""
-    if facts is None:
-        made = (grouped(str(name), values) for name, values in (columns or {}).items())
-        facts = RowFacts(groups=[groups for groups in made if groups is not None])
-    fields: dict[str, Any] = {"target": facts.target}
+    is_class, fields = bool(subject.labels), dict[str, Any](target=facts.target, unit=facts.unit)
     verdicts, curves = dict(evaluation.verdicts), dict(evaluation.curves)
-    error = None if subject.kind == "times" else 1 - rows["correct"] if subject.n_classes else rows["distance"]
-    if error is not None and facts.groups:
-        found = segments(facts.groups, error, rows["confidence" if subject.n_classes else "inside"])
-        fields |= {"segments": found}
-        verdicts |= {} if found is None else {"segments": found.verdict(bool(subject.n_classes))}
-    fields["drifts"] = changed = drifts(facts.groups)
+    if evaluation.leads:
+        verdicts["constant"] = lead_verdict(evaluation.leads, evaluation.n_rows)
+    made = (grouped(str(name), values) for name, values in (columns or {}).items())
+    groups = facts.groups or [group for group in made if group is not None]
+    fields["drifts"] = changed = drifts(groups)
     unknown = f"Whether columns have changed since training cannot be judged: {facts.no_drift}."
     verdicts["drift"] = unknown if changed is None else changed.verdict(evaluation.n_rows)
-    if error is not None and facts.times is not None and evaluation.n_rows >= 3 * MIN_ROWS:
-        values = error if subject.n_classes else rows[subject.point] - rows["actual"]
-        curves["time"], verdicts["time"] = over_time(facts.times, values, bool(subject.n_classes))
-    counted = "from 0" if facts.numbers is None else "from 1, as in messages: the row of the names does not count"
-    fields["notes"] = {**evaluation.notes, "counted": f"Rows are counted {counted}."}
+    if evaluation.task != "times":
+        error = 1 - rows["correct"] if is_class else rows["distance"]
+        fields["segments"] = found = segments(groups, error, rows["confidence" if is_class else "inside"])
+        verdicts |= {} if found is None else {"segments": found.verdict(is_class)}
+        if facts.times is not None and evaluation.n_rows >= 3 * MIN_ROWS:
+            values = error if is_class else rows[subject.point] - rows["actual"]
+            curves["time"], verdicts["time"] = over_time(facts.times, values, is_class)
+    fields["notes"] = {**evaluation.notes, "counted": "from 0" if facts.numbers is None else "from 1"}
     if facts.numbers is not None:
         fields |= {name: [replace(each, row=int(facts.numbers[each.row])) for each in getattr(evaluation, name)]
                    for name in ("uncertain", "wrong")}  # fmt: skip
@@ -127,39 +125,25 @@ def _located(
     return replace(evaluation, verdicts=verdicts, curves=curves, **fields)
 
 
-def _compared_with_constant(evaluation: Evaluation) -> Evaluation:
-    """With a verdict on whether predictions are better than a constant; if they are not, the summary says so too."""
-    leads = [lead for score in evaluation.scores if (lead := score.difference("lead")) is not None]
-    if not leads:
-        return evaluation
-    verdict, n_rows = lead_verdict(leads, evaluation.n_rows), evaluation.n_rows
-    is_better = {lead.clear(n_rows) for lead in leads} in ({-1}, {-1, 0})
-    summary = evaluation.summary if is_better else f"{evaluation.summary} {verdict}"
-    return replace(evaluation, verdicts={**evaluation.verdicts, "constant": verdict}, summary=summary)
-
-
 def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tuple[Sources, Subject]:
     """The values of all rows, and what they are of; predictions are not kept."""
     parts: list[Sources] = []
-    subject = Subject("numbers", "mean", 0)
     for whole in _small_batches(batches):
-        prediction, target, single, point, which, moments = _one_target(whole)
-        subject = _subject(prediction, point, constant)
-        if target.dim() > 1:
-            subject = subject._replace(kind="times", point="median", moments=moments)
-            details = _vectors({**number_details(prediction, target[:, 0]), "event": target[:, 1]})
-        else:
-            shown: Any = class_details if subject.n_classes else number_details
-            details = _vectors(shown(prediction, target))
+        batch = _one_target(whole)
+        prediction, target = batch.prediction, batch.target
+        subject = _subject(batch, constant, coverage)
+        values, details, _ = _TASKS[subject.task]
         repeated = None if constant is None else _repeated(constant, prediction)
-        ensemble, member, same = (_values(source, target, coverage, subject) for source in (prediction, single, repeated))
-        if repeated is not None and not subject.n_classes and not _is_match(repeated, prediction):
+        ensemble, member, same = ({} if source is None else _vectors(values(source, target, subject))
+                                  for source in (prediction, batch.single, repeated))  # fmt: skip
+        ensemble |= _vectors(details(prediction, target))
+        if repeated is not None and not subject.labels and not _is_match(repeated, prediction):
             same.pop("nll", None)
-        if which is not None and whole.prediction.event_shape:
+        if batch.which is not None and whole.prediction.event_shape:
             subject = subject._replace(several="labels" if whole.prediction.kind == "labels" else "targets")
-            details |= _vectors(several_values(whole.prediction, whole.target))
-            member |= {} if whole.single is None else _vectors(several_values(whole.single, whole.target))
-        parts.append(Sources(ensemble | details, member, same))
+            ensemble |= _vectors(_several_values(whole.prediction, whole.target))
+            member |= {} if whole.single is None else _vectors(_several_values(whole.single, whole.target))
+        parts.append(Sources(ensemble, member, same))
     require(bool(parts), "batches", "at least one row", "none")
     return Sources(*map(_joined, zip(*parts, strict=True))), subject
 
@@ -173,18 +157,24 @@ def _one_target(batch: Batch) -> Batch:
     return batch._replace(prediction=prediction, single=single, target=target.long() if prediction.is_discrete else target)
 
 
-def _subject(prediction: Any, point: str | None, constant: Distribution | None) -> Subject:
-    mixture: Any = getattr(prediction, "mixture", prediction)
+def _subject(batch: Batch, constant: Distribution | None, coverage: float) -> Subject:
+    mixture, point = _mixture(batch.prediction), batch.point
     if mixture.is_discrete:
-        median = point == "median" if point is not None else isinstance(mixture.components, Ordered)
-        point = "median" if median and isinstance(mixture.components, Ordered) else "mode"
-        return Subject("classes", point, mixture.n_members, mixture.probs.shape[-1])
-    has_mean = _has_mean(mixture)
-    point = point if point == "median" or (point == "mean" and has_mean) else "mean" if has_mean else "median"
+        is_ordered = isinstance(mixture.components, Ordered)
+        point = "median" if is_ordered and point in (None, "median") else "mode"
+        return Subject("classes", point, mixture.n_members, coverage, tuple(map(str, range(mixture.probs.shape[-1]))))
+    name = "" if constant is None else family(constant)
     least = getattr(mixture.support, "lower_bound", -1.0)
     positive = bool((torch.as_tensor(least) >= 0).all()) and mixture.kind != "counts"
-    name = "" if constant is None else family(constant)
-    return Subject(mixture.kind, point, mixture.n_members, 0, positive, name)
+    is_time = batch.target.dim() > 1
+    point = "median" if is_time or point == "median" or not _has_mean(mixture) else "mean"
+    kind = "times" if is_time else mixture.kind
+    return Subject(kind, point, mixture.n_members, coverage, (), positive, name, moments=batch.moments)
+
+
+def _mixture(prediction: Any) -> Any:
+    """The mixture itself, also of a prediction that is recalibrated."""
+    return getattr(prediction, "mixture", prediction)
 
 
 def _has_mean(mixture: Mixture) -> bool:
@@ -196,20 +186,9 @@ def _has_mean(mixture: Mixture) -> bool:
 
 def _is_match(constant: Mixture, prediction: Prediction) -> bool:
     """Whether likelihoods can be compared: of the same family, or both of any number."""
-    mixture: Any = getattr(prediction, "mixture", prediction)
-    kinds = [constant.components, mixture.components]
+    kinds = [constant.components, _mixture(prediction).components]
     same = family(kinds[0]) == family(kinds[1])
     return same or all(scaling_of(kind) in ("location-scale", None) and not is_whole(kind) for kind in kinds)
-
-
-def _values(prediction: Any, target: Tensor, coverage: float, subject: Subject) -> Rows:
-    if prediction is None:
-        return {}
-    if subject.n_classes:
-        return _vectors(class_values(prediction, target, subject.point))
-    if subject.kind == "times":
-        return _vectors(time_values(prediction, target, coverage, subject))
-    return _vectors(number_values(prediction, target, coverage, subject.point))
 
 
 def _vectors(tensors: Mapping[str, Tensor]) -> Rows:
@@ -235,7 +214,7 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
         cure = "take one target at a time with `target(i)`"
         fits = len(prediction.batch_shape) == 1 and (not event or batch.which is not None)
         require(fits, "prediction", "of one number or class per row", f"shape {shape}", cure)
-        mixture: Any = getattr(prediction, "mixture", prediction)
+        mixture = _mixture(prediction)
         if is_structured(batch.target) and shape[0]:
             checked = _checked_times(mixture, batch.target)
             moments = moments or batch.moments or brier_moments(checked.numpy())
@@ -280,14 +259,39 @@ def _repeated(constant: Distribution, prediction: Any) -> Mixture:
     return precise(Mixture(rebuilt(constant, lambda parameter: parameter.expand(1, n_rows, *parameter.shape))))
 
 
+def _several_values(prediction: Any, target: Tensor) -> dict[str, Tensor]:
+    """What predictions of all targets were worth, row by row; hits of each label only as sums, once per batch."""
+    values = {"joint": log_score(prediction, target)}
+    if prediction.kind != "labels":
+        return values
+    guess, truth = prediction.mode, target > 0.5
+    values |= {"subset": (guess == truth).all(-1), "squares": (prediction.probs - target).square().mean(-1)}
+    values |= {"label rows": truth.sum(0), "label guesses": guess.sum(0), "label hits": (guess & truth).sum(0)}
+    return values | {"batches": target.new_ones(1)}
+
+
+def _several_fields(sources: Sources, subject: Subject, task: dict[str, Any]) -> dict[str, Any]:
+    """The scores and curves of an `Evaluation` with those of all targets at once added."""
+    if not subject.several:
+        return {}
+    meaning = f"mean negative log-likelihood of all {subject.several} of a row together, in nats"
+    scores: list[Any] = [*task["scores"], sources.mean_score("joint", f"NLL of all {subject.several}", meaning)]
+    if subject.several == "targets":
+        return {"scores": scores}
+    meaning = "share of rows whose labels are all right, each being there if that is more probable than not"
+    scores.append(sources.mean_score("subset", "All labels right", meaning, "higher", share=True))
+    meaning = "mean squared distance of the labels' probabilities from the truth, over all labels"
+    scores.append(sources.mean_score("squares", "Brier score of all labels", meaning))
+    rows = sources.ensemble
+    shape = len(rows["batches"]), -1
+    counts = (rows[f"label {name}"].reshape(shape).sum(0).astype(np.int64) for name in ("rows", "guesses", "hits"))
+    return {"scores": scores, "curves": {**task["curves"], "labels": recalled(*counts)}}
+
+
 def beside_targets(
-    predictions: Iterable[Prediction],
-    targets: Any,
-    singles: Iterable[Prediction] | None = None,
-    *,
-    which: int = 0,
-    point: str | None = None,
-) -> Iterator[Batch]:
+    predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *,
+    which: int = 0, point: str | None = None,
+) -> Iterator[Batch]:  # fmt: skip
     """Batches for `evaluate`: predictions for consecutive rows, their targets, and what one member alone predicts.
 
     Arguments:
@@ -308,11 +312,8 @@ def beside_targets(
         stop = start + prediction.batch_shape[0]
         batch = Batch(prediction, targets[start:stop], single, point, which, moments)
         # Where only the target to look at is given, nothing is known of the others.
-        yield (
-            batch
-            if np.ndim(targets) > 1
-            else batch._replace(prediction=_select(prediction, which), single=_select(single, which))
-        )
+        one = batch._replace(prediction=_select(prediction, which), single=_select(single, which))
+        yield batch if np.ndim(targets) > 1 else one
         start = stop
 
 

@@ -172,11 +172,13 @@ class Evaluation:
         unseen: columns with values that training did not see; None where that is not known.
         verdicts: by curve, a sentence computed from its numbers.
         summary: one or two sentences for a reader of nothing else.
-        notes: by place on the page, what is special to this kind of prediction.
+        notes: what is special to this kind of prediction: what it `predicts`, what `uncertainty` is, the family of the
+            `constant`, which of two classes is `rare`, where rows are `counted` from, and the `support` if it is positive.
         influences: which columns drive predictions; None where that was not looked at.
         segments: where errors are larger than elsewhere; None where columns are not known or rows too few.
         drifts: which columns have changed since training; None where that cannot be judged.
         target: the name of what is predicted.
+        unit: of that; empty where there is none, or it is not known.
         columns: some of those that the model uses.
     """
 
@@ -199,7 +201,13 @@ class Evaluation:
     segments: Segments | None = None
     drifts: Drifts | None = None
     target: str = ""
+    unit: str = ""
     columns: Sequence[ColumnFacts] = ()
+
+    @property
+    def leads(self) -> list[Difference]:
+        """The differences from a constant prediction that have an error."""
+        return [lead for score in self.scores if (lead := score.difference("lead")) is not None]
 
     def score(self, name: str) -> Score:
         """The score of that name."""

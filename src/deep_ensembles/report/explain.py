@@ -1,7 +1,7 @@
 """Which columns drive predictions and how unsure they are; and of one row, which columns make it unsure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles._terminal import Listing
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.report.words import count, number, percent
+from deep_ensembles.report.words import count, number, percent, with_error
 from deep_ensembles.scoring import log_score
 
 _MOST_ROWS, _MOST_PREDICTIONS = 2000, 300_000  # rows that columns are permuted in, and rows predicted for that in all
@@ -20,13 +20,9 @@ Predict = Callable[[np.ndarray], Prediction]
 
 
 def explain(
-    predict: Predict,
-    inputs: np.ndarray,
-    columns: Sequence[Sequence[int]],
-    names: Sequence[str],
-    targets: np.ndarray | None = None,
-    row: int | None = None,
-) -> "Influences | Reasons":
+    predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str],
+    targets: np.ndarray | None = None, row: int | None = None,
+) -> "Influences | Reasons":  # fmt: skip
     """Which columns drive predictions; or, of one of the rows beside the others, which make it unsure (see below).
 
     Arguments:
@@ -81,8 +77,8 @@ class Influences:
         """The first columns, to print."""
         error, spread = self.names
         heads = ["column", *([f"{error} grows by"] if self.error is not None else []), f"{spread} moves by"]
-        rows = [[each.column, *_with_error(each.error, each.error_error), *_with_error(each.spread, each.spread_error)]
-                for each in self.columns[:most]]  # fmt: skip
+        rows = [[each.column, *([] if each.error is None else [with_error(each.error, each.error_error or 0.0)]),
+                 with_error(each.spread, each.spread_error)] for each in self.columns[:most]]  # fmt: skip
         without = "" if self.error is None else f"the mean {error} is {number(self.error)}, "
         more = f"; {count(len(self.columns) - most)} more columns matter less" if len(self.columns) > most else ""
         note = f"each column shuffled over {count(self.n_rows)} rows; {without}the mean {spread} {number(self.spread)}{more}"
@@ -93,21 +89,11 @@ class Influences:
         return asdict(self)
 
 
-def _with_error(value: float | None, error: float | None) -> list[str]:
-    return [] if value is None or error is None else [f"{number(value, 3)} ± {number(error, 2)}"]
-
-
 def influences(
-    predict: Predict,
-    inputs: np.ndarray,
-    columns: Sequence[Sequence[int]],
-    names: Sequence[str],
-    targets: np.ndarray | None = None,
-    *,
-    repeats: int = 5,
-    most_predictions: int = _MOST_PREDICTIONS,
-    random_state: int = 0,
-) -> Influences:
+    predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str],
+    targets: np.ndarray | None = None, *,
+    repeats: int = 5, most_predictions: int = _MOST_PREDICTIONS, random_state: int = 0,
+) -> Influences:  # fmt: skip
     """Permutation importance for the error and for the spread.
 
     Rows should be ones that the model has not seen. Columns that say the same share their influence: each alone may seem
@@ -135,38 +121,37 @@ def influences(
     is_class, error, spread = _measured(predict, inputs, known)
     found = []
     for name, places in zip(names, columns, strict=True):
-        errors, spreads = np.zeros(len(rows)), np.zeros(len(rows))
+        errors, spreads = np.zeros((2, len(rows)))
         for _ in range(repeats):
             changed = inputs.copy()
             changed[:, list(places)] = inputs[generator.permutation(len(rows))][:, list(places)]
             _, moved_error, moved_spread = _measured(predict, changed, known)
             errors += 0.0 if error is None or moved_error is None else (moved_error - error) / repeats
             spreads += np.abs(moved_spread - spread) / repeats
-        root = len(rows) ** 0.5
-        influence = Influence(name, None, None, float(spreads.mean()), float(spreads.std(ddof=1) / root))
-        if error is not None:
-            influence = replace(influence, error=float(errors.mean()), error_error=float(errors.std(ddof=1) / root))
-        found.append(influence)
+        means: Any = [*((None, None) if error is None else _mean(errors)), *_mean(spreads)]
+        found.append(Influence(name, *means))
     found.sort(key=lambda each: -(each.spread if each.error is None else each.error))
-    return Influences(
-        tuple(found), is_class, len(rows), None if error is None else float(error.mean()), float(spread.mean())
-    )
+    overall = None if error is None else float(error.mean())
+    return Influences(tuple(found), is_class, len(rows), overall, float(spread.mean()))
+
+
+def _mean(values: np.ndarray) -> tuple[float, float]:
+    """With its standard error."""
+    return float(values.mean()), float(values.std(ddof=1) / len(values) ** 0.5)
 
 
 def _measured(predict: Predict, inputs: np.ndarray, targets: Any) -> tuple[bool, np.ndarray | None, np.ndarray]:
     """Whether classes are predicted, and error and spread of every row."""
-    parts = []
+    errors, spreads = [], []
     with torch.inference_mode():
         for start in range(0, len(inputs), _AT_ONCE):
             prediction: Any = predict(inputs[start : start + _AT_ONCE])
-            truth = None if targets is None else targets[start : start + _AT_ONCE]
             is_class = prediction.kind == "classes"
-            error = None
-            if truth is not None:
-                error = log_score(prediction, truth) if is_class else (prediction.mean - truth).abs()
-            parts.append((error, prediction.entropy() if is_class else prediction.stddev))
-    errors = None if targets is None else torch.cat([error for error, _ in parts if error is not None]).double().numpy()
-    return is_class, errors, torch.cat([spread for _, spread in parts]).double().numpy()
+            spreads.append(prediction.entropy() if is_class else prediction.stddev)
+            if targets is not None:
+                truth = targets[start : start + _AT_ONCE]
+                errors.append(log_score(prediction, truth) if is_class else (prediction.mean - truth).abs())
+    return is_class, torch.cat(errors).double().numpy() if errors else None, torch.cat(spreads).double().numpy()
 
 
 @dataclass(frozen=True)
@@ -199,8 +184,8 @@ class Reasons:
     def listing(self, most: int = 20) -> Listing:
         """The first columns, to print."""
         rows = [["usual rows", *(number(value, 3) for value in self.usual)]]
-        rows += [[each.column, *_with_error(each.aleatoric, each.aleatoric_error),
-                  *_with_error(each.epistemic, each.epistemic_error)] for each in self.contributions[:most]]  # fmt: skip
+        rows += [[each.column, with_error(each.aleatoric, each.aleatoric_error),
+                  with_error(each.epistemic, each.epistemic_error)] for each in self.contributions[:most]]  # fmt: skip
         left = self.contributions[most:]
         if left:
             sums = sum(each.aleatoric for each in left), sum(each.epistemic for each in left)
@@ -216,15 +201,9 @@ class Reasons:
 
 
 def reasons(
-    predict: Predict,
-    row: np.ndarray,
-    background: np.ndarray,
-    columns: Sequence[Sequence[int]],
-    names: Sequence[str],
-    *,
-    n_orders: int = 400,
-    random_state: int = 0,
-) -> Reasons:
+    predict: Predict, row: np.ndarray, background: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str], *,
+    n_orders: int = 400, random_state: int = 0,
+) -> Reasons:  # fmt: skip
     """Shapley values of the columns of a row, for both parts of its uncertainty.
 
     A background row is turned into the row column by column, in random order; what a column changes, on average over

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -10,9 +10,9 @@ import torch
 from deep_ensembles.distributions import Delta
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
-from deep_ensembles.report.evaluation import Curve, Score, Threshold
+from deep_ensembles.report.evaluation import Better, Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
-from deep_ensembles.report.words import count, coverage_verdict, level, number, order_verdict, percent, round_step, row_count
+from deep_ensembles.report.words import Ordering, count, coverage_verdict, level, number, percent, round_step
 from deep_ensembles.scoring import crps, log_score
 
 _LEVELS = tuple(np.arange(1, 20) / 20)
@@ -21,20 +21,22 @@ _TARGET_BINS = 24
 _UNITS = "in the target's units"
 
 
-def number_values(prediction: Prediction, target: torch.Tensor, coverage: float, point: str) -> dict[str, torch.Tensor]:
+def number_values(prediction: Prediction, target: torch.Tensor, subject: Subject) -> dict[str, torch.Tensor]:
     """What predictions of numbers were worth, row by row."""
-    guess = prediction.icdf(torch.tensor(0.5, dtype=torch.float64)) if point == "median" else prediction.mean
-    values = {
-        point: guess,
-        "std": prediction.stddev,
-        "distance": (guess - target).abs(),
-        "level": prediction.cdf(target).clamp(0, 1),
-    }
-    values |= {"below": prediction.cdf(target - 1).clamp(0, 1)} if prediction.kind == "counts" else {}
-    values |= _scored(prediction, target)
-    low, high = (prediction.icdf(torch.tensor((1 + sign * coverage) / 2, dtype=torch.float64)) for sign in (-1, 1))
-    values |= {"inside": _inside(values, coverage), "low": low, "high": high}
-    return values | ({"promised": prediction.cdf(high) - prediction.cdf(low - 1)} if "below" in values else {})
+    coverage = subject.coverage
+    low, high = quantiles(prediction, (1 - coverage) / 2, (1 + coverage) / 2)
+    guess = quantiles(prediction, 0.5)[0] if subject.point == "median" else prediction.mean
+    values = {subject.point: guess, "std": prediction.stddev, "distance": (guess - target).abs(), "low": low, "high": high}
+    values |= {"level": prediction.cdf(target).clamp(0, 1), **_scored(prediction, target)}
+    if prediction.kind == "counts":
+        values |= {"below": prediction.cdf(target - 1).clamp(0, 1)}
+        values |= {"promised": prediction.cdf(high) - prediction.cdf(low - 1)}
+    return values | {"inside": _inside(values, coverage)}
+
+
+def quantiles(prediction: Prediction, *levels: float) -> list[torch.Tensor]:
+    """The predicted quantiles at some levels."""
+    return [prediction.icdf(torch.tensor(level, dtype=torch.float64)) for level in levels]
 
 
 def _scored(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -55,29 +57,24 @@ def number_details(prediction: Prediction, target: torch.Tensor) -> dict[str, to
     return {"actual": target, **{name: variance.clamp_min(0).sqrt() for name, variance in parts.items()}}
 
 
-def number_fields(sources: Sources, subject: Subject, coverage: float, columns: Columns | None) -> dict[str, Any]:
+def number_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to predicted numbers."""
-    measure = _add_uncertainty(sources, coverage)
+    measure = _add_uncertainty(sources, subject.coverage)
     rows, point = sources.ensemble, subject.point
-    scores, curves = _scores(sources, subject, coverage, measure), _curves(sources, subject)
+    scores, uncertainty = _scores(sources, subject, measure), rows["uncertainty"]
+    ordering = _ordering(scores, len(uncertainty))
+    thresholds, trust = per_row.recommended(_thresholds(uncertainty, rows["distance"]), ordering, at_least=False)
     shown = {"actual": rows["actual"], "predicted": rows[point], "error": rows[point] - rows["actual"]}
     names = ("std", "aleatoric", "epistemic") if "aleatoric" in rows else ()
     shown |= {name: rows[name] for name in (*names, "low", "high")}
+    fields = {"scores": scores, "curves": _curves(sources, subject), "thresholds": thresholds}
+    notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
+    notes |= {"constant": subject.constant, **({"support": "positive"} if subject.positive else {})}
+    fields |= {"verdicts": _verdicts(rows, subject, ordering) | trust, "notes": notes}
     # Where the spread is the same for every row, none is more uncertain than another.
-    uncertainty = rows["uncertainty"]
-    return {
-        "task": "numbers",
-        "coverage": coverage,
-        "labels": (),
-        "scores": scores,
-        "curves": curves,
-        "thresholds": _thresholds(uncertainty, rows["distance"]),
-        "uncertain": per_row.examples(uncertainty if np.ptp(uncertainty) > 0 else 0 * uncertainty, shown, columns),
-        "wrong": per_row.examples(rows["distance"], shown, columns),
-        "verdicts": _verdicts(rows, scores, subject, coverage),
-        "summary": _summary(rows, scores, subject, coverage),
-        "notes": _notes(subject, coverage, measure),
-    }
+    varies = np.ptp(uncertainty) > 0
+    fields |= {"uncertain": per_row.examples(uncertainty if varies else 0 * uncertainty, shown, columns)}
+    return fields | {"wrong": per_row.examples(rows["distance"], shown, columns)}
 
 
 def _add_uncertainty(sources: Sources, coverage: float) -> str:
@@ -93,28 +90,8 @@ def _add_uncertainty(sources: Sources, coverage: float) -> str:
     return "standard deviation" if by_deviation else f"width of the {level(coverage)} interval"
 
 
-def _notes(subject: Subject, coverage: float, measure: str) -> dict[str, str]:
-    """Sentences that hold for this kind of prediction."""
-    notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
-    notes["rows"] = "The standard deviation (std) is noise that members agree on and their disagreement; the squares add up."
-    notes["parts"] = "variance, and the variance of their means; they add up. Standard deviations are the roots."
-    if measure != "standard deviation":
-        notes["rows"] = f"Tails are so heavy that standard deviations are infinite: the {measure} says how unsure a row is."
-        notes["parts"] = "variance, and the variance of their means; not shown, as a variance here is infinite."
-    normal = "normal distribution for every row: mean and standard deviation of the training targets"
-    family = f"distribution for every row: {subject.constant}, fitted to the training targets"
-    notes["constant"] = normal if subject.constant == "Normal" else family
-    notes |= {"positive": "Predicted numbers are more than 0."} if subject.positive else {}
-    if subject.kind == "counts":
-        notes["interval"] = (
-            f"An interval of whole numbers cannot leave out exactly {level((1 - coverage) / 2)} on each side: it holds at "
-            f"least {level(coverage)} of the predicted probability, often more."
-        )
-    return notes
-
-
-def _scores(sources: Sources, subject: Subject, coverage: float, measure: str) -> list[Score]:
-    interval, scores = level(coverage), []
+def _scores(sources: Sources, subject: Subject, measure: str) -> list[Score]:
+    interval, scores = level(subject.coverage), []
     is_count, skipped = subject.kind == "counts", sources.constant and "nll" not in sources.constant
     if "nll" in sources.ensemble:
         meaning = f"mean negative log-likelihood, −log {'P' if is_count else 'p'}(y), in nats"
@@ -125,19 +102,18 @@ def _scores(sources: Sources, subject: Subject, coverage: float, measure: str) -
         meaning = f"mean continuous ranked probability score, {formula}, {_UNITS}"
         scores.append(sources.mean_score("crps", "CRPS", meaning))
     scores += _error_scores(sources, subject.point)
-    meaning = f"share of rows inside the central {interval} interval"
+    meaning, aim = f"share of rows inside the central {interval} interval", cast(Better, subject.coverage)
     if is_count:
-        promised = percent(float(sources.ensemble["promised"].mean()))
+        promised, aim = percent(float(sources.ensemble["promised"].mean())), "as promised"
         meaning += f"; of whole numbers it holds more, here {promised} of the ensemble's predicted probability"
-        scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, "as promised", share=True))
-    else:
-        scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, coverage, share=True))
+    scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, aim, share=True))
     meaning = f"mean width of the central {interval} interval, {_UNITS}; narrow is good if the coverage holds"
     widths = sources.apply(lambda rows: float((rows["high"] - rows["low"]).mean()))
     scores.append(Score(f"{interval} width", meaning, "lower", *widths))
     meaning = f"mean distance between observed and wanted coverage over the {len(_LEVELS)} levels 5, 10, …, 95 per cent"
     meaning += ", each count standing for a level drawn between F(y − 1) and F(y)" if is_count else ""
-    scores.append(Score("Calibration error", meaning, "lower", *sources.apply(_calibration_error), share=True))
+    errors = sources.apply(lambda rows: float(np.abs(np.array(_calibration(rows)) - _LEVELS).mean()))
+    scores.append(Score("Calibration error", meaning, "lower", *errors, share=True))
     ensemble, single, constant = sources.apply(_rank_correlation)
     if ensemble is not None:
         meaning = f"Spearman's, of predicted {measure} and absolute error: 1 if it orders the errors, 0 if it says nothing"
@@ -146,21 +122,25 @@ def _scores(sources: Sources, subject: Subject, coverage: float, measure: str) -
 
 
 def _error_scores(sources: Sources, point: str) -> list[Score]:
-    ours, single, constant = sources.apply(lambda rows: _root_mean_square(rows["distance"]))
-    gain = error = None
-    if ours and single:
-        gain = ours - single
-        # To first order a root mean square moves with each row by e²/(2·RMSE).
-        moves = (rows["distance"] ** 2 / (2 * root) for rows, root in ((sources.ensemble, ours), (sources.single, single)))
-        error = per_row.mean_difference(*moves)[1]
+    values = sources.apply(lambda rows: _root_mean_square(rows["distance"]))
+    others: Any = [_root_difference(sources.ensemble, rows) for rows in (sources.single, sources.constant)]
     meaning = f"root of the mean squared error of the predicted {point}, {_UNITS}"
-    scores = [Score("RMSE", meaning, "lower", ours, single, constant, gain, error)]
+    scores = [Score("RMSE", meaning, "lower", *values, *others[0], *others[1])]
     scores.append(sources.mean_score("distance", "MAE", f"mean absolute error of the predicted {point}, {_UNITS}"))
     if (spread := float(sources.ensemble["actual"].std())) > 0:
         meaning = "1 minus the squared error's share in the variance of these rows' targets; 1 is perfect, 0 is their mean"
         explained = sources.apply(lambda rows: 1 - (_root_mean_square(rows["distance"]) / spread) ** 2)
         scores.append(Score("R²", meaning, "higher", *explained))
     return scores
+
+
+def _root_difference(ours: Rows, other: Rows) -> tuple[float | None, float | None]:
+    """The difference of root mean squares; to first order each row moves one by e²/(2·RMSE)."""
+    roots = [_root_mean_square(rows["distance"]) if rows else 0.0 for rows in (ours, other)]
+    if not all(roots):
+        return None, None
+    moves = (rows["distance"] ** 2 / (2 * root) for rows, root in zip((ours, other), roots, strict=True))
+    return roots[0] - roots[1], per_row.mean_difference(*moves)[1]
 
 
 def _rank_correlation(rows: Rows) -> float | None:
@@ -176,24 +156,14 @@ def _inside(rows: Any, coverage: float) -> Any:
     return (levels >= low) & (rows["below"] < high if "below" in rows else levels <= high)
 
 
-def _observed_coverage(rows: Rows, wanted: float) -> float:
-    """The share of rows in their central interval, by levels that can be as even as wanted."""
-    return float(_inside({"level": rows["drawn"]}, wanted).mean())
-
-
-def _calibration_error(rows: Rows) -> float:
-    return float(np.mean([abs(_observed_coverage(rows, wanted) - wanted) for wanted in _LEVELS]))
+def _calibration(rows: Rows) -> list[float]:
+    """The shares of rows in their central intervals, by levels that can be as even as wanted."""
+    return [float(_inside({"level": rows["drawn"]}, wanted).mean()) for wanted in _LEVELS]
 
 
 def _curves(sources: Sources, subject: Subject) -> dict[str, Curve]:
-    ensemble = sources.ensemble
-    calibration: dict[str, Any] = {"level": list(_LEVELS)}
-    for name, rows in sources._asdict().items():
-        if rows:
-            calibration[name] = [_observed_coverage(rows, wanted) for wanted in _LEVELS]
-    uncertainty = ensemble["uncertainty"]
-    errors, mean = {"spread": uncertainty, "error": ensemble["distance"]}, _root_mean_square
-    names: tuple[str, ...] = ("actual", subject.point, "low", "high", "aleatoric", "epistemic")
+    ensemble, uncertainty = sources.ensemble, sources.ensemble["uncertainty"]
+    names, mean = ["actual", subject.point, "low", "high", "aleatoric", "epistemic"], _root_mean_square
     if "aleatoric" not in ensemble:
         # Squares of what is nearly infinite would say nothing.
         names, mean = names[:4], lambda values: float(np.mean(values))
@@ -202,10 +172,10 @@ def _curves(sources: Sources, subject: Subject) -> dict[str, Curve]:
     target, predicted = (per_row.histogram(ensemble[name], n_bins, (low, high)) for name in ("actual", subject.point))
     return {
         "target": {**target, "predicted": predicted["share"]},
-        "calibration": calibration,
+        "calibration": {"level": list(_LEVELS), **sources.curves(_calibration)},
         "levels": per_row.histogram(ensemble["drawn"], _HISTOGRAM_BINS),
         "rows": per_row.sample_rows(ensemble, names),
-        "error": per_row.group_means(uncertainty, errors, mean),
+        "error": per_row.group_means(uncertainty, {"spread": uncertainty, "error": ensemble["distance"]}, mean),
     }
 
 
@@ -221,40 +191,27 @@ def _thresholds(uncertainty: Vector, distance: Vector) -> list[Threshold]:
     return per_row.thresholds(uncertainty, distance, targets, at_least=False)
 
 
-def _verdicts(rows: Rows, scores: list[Score], subject: Subject, coverage: float) -> dict[str, str]:
-    n_rows, point = len(rows["actual"]), subject.point
-    below = float((rows["actual"] < rows[point]).mean())
-    outside, promised = n_rows - int(rows["inside"].sum()), rows.get("promised")
+def _ordering(scores: list[Score], n_rows: int) -> Ordering | None:
+    """How well uncertainty orders the errors; None where rows are too few, or all are the same."""
+    correlation = [score.ensemble for score in scores if score.name == "Rank correlation"]
+    return Ordering(correlation[0], 2 / math.sqrt(n_rows - 1), 0.2) if correlation and n_rows >= per_row.MIN_ROWS else None
+
+
+def _verdicts(rows: Rows, subject: Subject, ordering: Ordering | None) -> dict[str, str]:
+    actual, point, coverage, n_rows = rows["actual"], subject.point, subject.coverage, len(rows["actual"])
+    inside, promised = rows["inside"], float(rows["promised"].mean()) if "promised" in rows else None
+    spreads = (" to ".join(number(end, 3) for end in np.quantile(rows[name], [0.05, 0.95])) for name in (point, "actual"))
     verdicts = {
-        "calibration": coverage_verdict(
-            coverage, float(rows["inside"].mean()), n_rows, None if promised is None else float(promised.mean())
-        ),
-        "levels": f"{percent(below)} of the targets lie below the predicted {point}.",
-        "rows": f"{count(outside)} of {count(n_rows)} rows lie outside their {level(coverage)} interval.",
+        "target": "Nine of ten predictions are {}, nine of ten targets {}.".format(*spreads),
+        "calibration": coverage_verdict(coverage, float(inside.mean()), n_rows, promised),
+        "levels": f"{percent(float((actual < rows[point]).mean()))} of the targets lie below the predicted {point}.",
+        "rows": f"{count(n_rows - int(inside.sum()))} of {count(n_rows)} rows lie outside their {level(coverage)} interval.",
     }
     if "epistemic" in rows:
         variance = float(np.mean(rows["std"] ** 2))
         part = float(np.mean(rows["epistemic"] ** 2)) / variance if variance > 0 else 0.0
         verdicts["parts"] = f"{percent(part)} of the predicted variance is disagreement between members."
-    by_name = {score.name: score for score in scores}
-    if "Rank correlation" in by_name and n_rows >= per_row.MIN_ROWS:
-        correlation = by_name["Rank correlation"].ensemble
-        verdict = order_verdict(correlation, 2 / math.sqrt(n_rows - 1), 0.2)
-        verdicts["error"] = f"The rank correlation of predicted spread and error is {number(correlation, 2)}: {verdict}."
+    if ordering is not None:
+        correlation = f"The rank correlation of predicted spread and error is {number(ordering.strength, 2)}"
+        verdicts["error"] = f"{correlation}: {ordering.text}."
     return verdicts
-
-
-def _summary(rows: Rows, scores: list[Score], subject: Subject, coverage: float) -> str:
-    by_name, interval = {score.name: score for score in scores}, level(coverage)
-    error, observed, width = (by_name[name] for name in ("MAE", f"{interval} coverage", f"{interval} width"))
-    constant = ""
-    if error.constant is not None:
-        constant = f" (always predicting the training {subject.point}: {number(error.constant)})"
-    promised = ""
-    if "promised" in rows:
-        promised = f", which promise {percent(float(rows['promised'].mean()))} as they are of whole numbers,"
-    return (
-        f"On {row_count(len(rows['actual']))} the model is off by {number(error.ensemble)} on average{constant}; "
-        f"its {interval} intervals{promised} held {percent(observed.ensemble)} of the rows "
-        f"and are {number(width.ensemble)} wide on average."
-    )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deep_ensembles._checks import require
 from deep_ensembles.report.evaluation import Better, Example, Score, Threshold, Unseen
 from deep_ensembles.report.segments import Groups
-from deep_ensembles.report.words import CHANGED, cell, number, percent
+from deep_ensembles.report.words import CHANCE, CHANGED, Ordering, cell, with_error
 
 Vector: TypeAlias = NDArray[np.float64]
 # By name, one number per row.
@@ -35,7 +35,8 @@ class Subject(NamedTuple):
         kind: numbers, counts, classes or (censored) times.
         point: mean or median; of classes the mode or, where they have an order, the median.
         n_members: how many.
-        n_classes: how many, 0 for numbers.
+        coverage: the share of rows that intervals should hold.
+        labels: the names of the classes; empty for numbers.
         positive: whether all predicted numbers are more than 0.
         constant: the family of the constant prediction.
         several: what else is predicted for each row, "targets" or "labels"; empty if nothing is.
@@ -45,11 +46,17 @@ class Subject(NamedTuple):
     kind: str
     point: str
     n_members: int
-    n_classes: int = 0
+    coverage: float
+    labels: tuple[str, ...] = ()
     positive: bool = False
     constant: str = ""
     several: str = ""
     moments: tuple[float, ...] = ()
+
+    @property
+    def task(self) -> Literal["numbers", "classes", "times"]:
+        """Counts are numbers, too."""
+        return "classes" if self.labels else "times" if self.kind == "times" else "numbers"
 
 
 class Sources(NamedTuple):
@@ -68,6 +75,10 @@ class Sources(NamedTuple):
         """
         single, constant = (function(rows) if rows else None for rows in self[1:])
         return function(self.ensemble), single, constant
+
+    def curves(self, function: Callable[[Rows], Value]) -> dict[str, Value]:
+        """The same by the source's name, of those that are known."""
+        return {name: function(rows) for name, rows in self._asdict().items() if rows}
 
     def mean_score(self, key: str, name: str, meaning: str, better: Better = "lower", share: bool = False) -> Score:
         """The mean over rows of one of their values, with the ensemble's differences to the member and to the constant.
@@ -90,7 +101,9 @@ class RowFacts:
 
     Arguments:
         target: the name of what is predicted.
-        groups: of rows, by column: where errors are larger and what has changed since training is looked for in these.
+        unit: of that, as in kg; empty if it has none.
+        groups: of rows, by column: where errors are larger and what has changed since training is looked for in these; if
+            there are none, in the columns that are shown.
         times: numbers or dates (NumPy's), one per row.
         numbers: of the rows, as people count them; from 0 if None.
         no_drift: why it cannot be judged whether columns have changed since training.
@@ -101,6 +114,7 @@ class RowFacts:
     times: NDArray[Any] | None = None
     numbers: NDArray[np.int64] | None = None
     no_drift: str = "the model keeps nothing of its training columns to compare with"
+    unit: str = ""
 
 
 def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, float | None]:
@@ -175,6 +189,19 @@ def _judged(metric: Vector, is_share: bool) -> tuple[float, float]:
     return float(metric.mean()), max(spread, 1 / root if is_share else 0.0) / root
 
 
+def recommended(lines: list[Threshold], ordering: Ordering | None, at_least: bool) -> tuple[list[Threshold], dict[str, str]]:
+    """The thresholds that are worth naming, and if there are none but that of all rows a verdict (`trust`) that says why."""
+    everything, *others = lines
+    better = [line for line in others if (line.reached - everything.reached) * (1 if at_least else -1) > 0]
+    is_ordered = ordering is not None and ordering.text != CHANCE
+    if is_ordered and better:
+        return [everything, *better], {}
+    why = "the predictions that it is surest of are no better than the others, beyond chance"
+    if ordering is None or is_ordered:
+        why = "too few rows tell, or all predictions are equally sure or equally wrong"
+    return [everything], {"trust": f"No threshold is recommended: {why}."}
+
+
 def over_time(times: NDArray[Any], values: Vector, is_share: bool) -> tuple[dict[str, list[Any]], str]:
     """Means over groups of equally many rows, from the earliest on, and whether early and late rows differ.
 
@@ -191,15 +218,11 @@ def over_time(times: NDArray[Any], values: Vector, is_share: bool) -> tuple[dict
     early, _, late = np.array_split(order, 3)
     (first, first_error), (last, last_error) = (_judged(values[part], is_share) for part in (early, late))
     clear = abs(last - first) > _CLEAR * math.hypot(first_error, last_error)
-    told = [_with_error(value, error, is_share) for value, error in ((first, first_error), (last, last_error))]
+    told = [with_error(value, error, is_share) for value, error in ((first, first_error), (last, last_error))]
     what = "the share of wrong predictions is" if is_share else "predicted minus actual is, on average,"
     since = _time_text(times[late[0]])
-    chance = CHANGED if clear else "no more than chance explains"
+    chance = CHANGED if clear else CHANCE
     return curve, f"In the earliest third of the rows {what} {told[0]}, in the latest (from {since}) {told[1]}: {chance}."
-
-
-def _with_error(value: float, error: float, is_share: bool) -> str:
-    return f"{percent(value)} ± {percent(error)}" if is_share else f"{number(value, 3)} ± {number(error, 2)}"
 
 
 def _time_text(time: Any) -> str:
@@ -233,6 +256,17 @@ def as_lists(**columns: NDArray[Any]) -> dict[str, list[Any]]:
     return {name: values.tolist() for name, values in columns.items()}
 
 
+def recalled(rows: NDArray[Any], guesses: NDArray[Any], hits: NDArray[Any]) -> dict[str, list[Any]]:
+    """Of each class or label its rows, the share of them found, and the share of its predictions that are right.
+
+    Example:
+        >>> recalled(np.array([4, 0]), np.array([5, 1]), np.array([3, 0]))
+        {'rows': [4, 0], 'recall': [0.75, None], 'precision': [0.6, 0.0]}
+    """
+    shares = ([float(hit / n) if n else None for hit, n in zip(hits, totals, strict=True)] for totals in (rows, guesses))
+    return dict(zip(("rows", "recall", "precision"), (rows.tolist(), *shares), strict=True))
+
+
 def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], columns: Columns | None) -> list[Example]:
     """The rows that rank highest, the first first.
 
@@ -247,22 +281,17 @@ def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
     """
     top = [int(row) for row in np.argsort(-rank_by, kind="stable")[:_EXAMPLE_ROWS] if rank_by[row] > 0]
     cells = {str(name): _cells(str(name), column, top, len(rank_by)) for name, column in (columns or {}).items()}
-    shown = {name: [_plain_value(column[row]) for row in top] for name, column in values.items()}
-    return [Example(row, _at(place, shown), _at(place, cells)) for place, row in enumerate(top)]
-
-
-def _at(place: int, columns: Mapping[str, list[Value]]) -> dict[str, Value]:
-    return {name: column[place] for name, column in columns.items()}
+    found = []
+    for place, row in enumerate(top):
+        shown = {name: each if isinstance(each := column[row], str) else float(each) for name, column in values.items()}
+        found.append(Example(row, shown, {name: texts[place] for name, texts in cells.items()}))
+    return found
 
 
 def _cells(name: str, column: Any, rows: list[int], n_rows: int) -> list[str]:
     array = column if hasattr(column, "take") else np.asarray(column)
     require(len(array) == n_rows, "columns", f"{n_rows} values each, one per row", f"{len(array)} of {name!r}")
     return [cell(value) for value in np.asarray(array.take(rows)).tolist()] if rows else []
-
-
-def _plain_value(value: Any) -> float | str | None:
-    return value if isinstance(value, str) or value is None else float(value)
 
 
 def unseen_values(names: Sequence[Any], values: np.ndarray, low: Any, high: Any) -> list[Unseen]:

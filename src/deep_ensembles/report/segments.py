@@ -122,10 +122,8 @@ class Segments:
         if not self.clear:
             return f"In none of {count(self.tried)} segments are errors larger than elsewhere by a tenth, and beyond chance."
         worst = self.worst[0]
-        error, other = (percent(value) if is_class else number(value, 3) for value in (worst.error, worst.elsewhere))
-        errs = (
-            f"{error} are wrong, elsewhere {other}" if is_class else f"it is off by {error} on average, elsewhere by {other}"
-        )
+        told = "{} are wrong, elsewhere {}" if is_class else "it is off by {} on average, elsewhere by {}"
+        errs = told.format(*(percent(each) if is_class else number(each, 3) for each in (worst.error, worst.elsewhere)))
         return f"Errors are largest where `{short(worst.column)}` is {short(worst.group)} ({row_count(worst.rows)}): {errs}."
 
 
@@ -139,6 +137,8 @@ def segments(groups: Sequence[Groups], error: Any, claim: Any) -> Segments | Non
     References:
         Welch (1947); Benjamini & Hochberg (1995).
     """
+    from scipy import stats  # late, as it takes a while
+
     found, n_rows = [], len(error)
     known = [(each, each.codes) for each in groups if each.codes is not None]
     for each, codes in known:
@@ -150,48 +150,30 @@ def segments(groups: Sequence[Groups], error: Any, claim: Any) -> Segments | Non
                 found.append((each.column, name, *_compared(inside, sums.sum(1))))
     if not found:
         return None
-    chances = adjusted([each[-1] for each in found])
-    worst = [Segment(*each[:-1], chance, chance < _CHANCE and each[3] >= WORTH_TELLING * each[5])
+    chances = stats.false_discovery_control([stats.t.cdf(-each[-1], each[2] - 1) for each in found])
+    worst = [Segment(*each[:-1], float(chance), bool(chance < _CHANCE and each[3] >= WORTH_TELLING * each[5]))
              for each, chance in zip(found, chances, strict=True)]  # fmt: skip
     worst.sort(key=lambda segment: (not segment.is_clear, -segment.error))
     return Segments(len(found), len(known), sum(each.is_clear for each in worst), tuple(worst[:_MOST_LISTED]))
 
 
 def _compared(inside: Any, overall: Any) -> tuple[int, float, float, float, float, float]:
-    """Rows, mean error and its standard error, mean error elsewhere, mean claim and p-value, from sums over rows.
+    """Rows, mean error and its standard error, mean error elsewhere, mean claim and the t statistic, from sums over rows.
 
     Arguments:
         inside, overall: rows, and the sums of errors, of their squares and of claims: of the segment and of all rows.
     """
-    from scipy.special import stdtr  # late, as it takes a third of a second
-
-    (rows, mean, variance), (others, elsewhere, other_variance), (_, _, both) = map(
-        _moments, (inside, overall - inside, overall)
-    )
+    parts = map(_moments, (inside, overall - inside, overall))
+    (rows, mean, variance), (others, elsewhere, other_variance), (_, _, both) = parts
     spread = max(both * (1 / rows + 1 / others), variance / rows + other_variance / others) ** 0.5
-    chance = float(stdtr(rows - 1, (elsewhere - mean) / spread)) if spread > 0 else 1.0
-    return int(rows), mean, (variance / rows) ** 0.5, elsewhere, float(inside[3] / rows), chance
+    statistic = (mean - elsewhere) / spread if spread > 0 else -np.inf
+    return int(rows), mean, (variance / rows) ** 0.5, elsewhere, float(inside[3] / rows), statistic
 
 
 def _moments(sums: Any) -> tuple[float, float, float]:
     """Rows, mean and variance."""
     rows, mean = float(sums[0]), float(sums[1] / sums[0])
     return rows, mean, max(float(sums[2]) / rows - mean**2, 0.0) * rows / max(rows - 1, 1)
-
-
-def adjusted(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for their number, by the false discovery rate (Benjamini & Hochberg, 1995).
-
-    Example:
-        >>> adjusted([0.01, 0.5, 0.02])
-        [0.03, 0.5, 0.03]
-    """
-    values = np.array(p_values)
-    order = np.argsort(-values)
-    scaled = values[order] * len(values) / np.arange(len(values), 0, -1)
-    adjusted = np.empty(len(values))
-    adjusted[order] = np.minimum.accumulate(np.minimum(scaled, 1.0))
-    return adjusted.tolist()
 
 
 @dataclass(frozen=True)
@@ -227,20 +209,14 @@ class Drifts:
 
     def verdict(self, n_rows: int) -> str:
         """What they say, in a sentence."""
-        of = f"of {count(self.columns)} columns"
-        if not self.clear:
+        n_told = self.large or self.clear
+        if not n_told:
             few = f"; {row_count(n_rows)} would show only large changes" if n_rows < FEW_ROWS else ""
-            return f"No column {of.removesuffix(' columns')} has changed since training beyond chance{few}."
-        most = self.most[0]
+            return f"No column of {count(self.columns)} has changed since training beyond chance{few}."
+        most, how = self.most[0], "much since training" if self.large else "since training beyond chance, but little"
         shares = f"was {percent(most.before)} of the rows in training and is {percent(most.here)} here"
-        told = f"Most of all `{short(most.column)}`: {short(most.group)} {shares}."
-        if not self.large:
-            return f"{count(self.clear)} {of} {_have(self.clear)} changed since training beyond chance, but little. {told}"
-        return f"{count(self.large)} {of} {_have(self.large)} changed much since training. {told}"
-
-
-def _have(n: int) -> str:
-    return "has" if n == 1 else "have"
+        changed = f"{count(n_told)} of {count(self.columns)} columns {'has' if n_told == 1 else 'have'} changed {how}."
+        return f"{changed} Most of all `{short(most.column)}`: {short(most.group)} {shares}."
 
 
 def drifts(groups: Sequence[Groups]) -> Drifts | None:
@@ -250,28 +226,25 @@ def drifts(groups: Sequence[Groups]) -> Drifts | None:
     p-values are corrected for the number of columns. How large a change is says the total variation distance: where rows are
     many every change is beyond chance.
     """
-    from scipy.special import chdtrc  # late, as it takes a third of a second
+    from scipy import stats  # late, as it takes a while
 
     found = []
     for each in groups:
         if each.trained is None or not each.here.sum() or not each.trained.sum():
             continue
-        before, here = each.trained.astype(np.float64), each.here.astype(np.float64)
-        both = before + here
-        smaller = min(before.sum(), here.sum()) / both.sum()
+        both = (each.trained + each.here).astype(np.float64)
+        smaller = min(each.trained.sum(), each.here.sum()) / both.sum()
         parts = each.joined(both * smaller, _LEAST_EXPECTED)
-        before, here, both = (np.array([counts[part].sum() for part in parts.values()]) for counts in (before, here, both))
-        if len(parts) < 2:
-            continue
-        ratio = (here.sum() / before.sum()) ** 0.5
-        chance = float(chdtrc(len(parts) - 1, float(((ratio * before - here / ratio) ** 2 / both).sum())))
-        shares = before / before.sum(), here / here.sum()
-        place = int(np.argmax(np.abs(shares[1] - shares[0])))
-        moved = float(np.abs(shares[1] - shares[0]).sum() / 2)
-        found.append((each.column, moved, list(parts)[place], float(shares[0][place]), float(shares[1][place]), chance))
+        if len(parts) > 1:
+            counts = np.array([[part_of[part].sum() for part in parts.values()] for part_of in (each.trained, each.here)])
+            before, here = counts / counts.sum(1, keepdims=True)
+            place = int(np.argmax(np.abs(here - before)))
+            chance = stats.chi2_contingency(counts, correction=False).pvalue
+            moved, group = float(np.abs(here - before).sum() / 2), list(parts)[place]
+            found.append((each.column, moved, group, float(before[place]), float(here[place]), chance))
     if not found:
         return None
-    chances = adjusted([each[-1] for each in found])
+    chances = stats.false_discovery_control([each[-1] for each in found]).tolist()
     most = [Drift(*each[:-1], chance, chance < _CHANCE) for each, chance in zip(found, chances, strict=True)]
     most.sort(key=lambda drift: (not drift.is_clear, -drift.moved))
     clear = [drift for drift in most if drift.is_clear]

@@ -1,12 +1,23 @@
 """An evaluation in five lines that need no statistics, each with the place on the page that it follows from."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
-from deep_ensembles.report.evaluation import Evaluation, Threshold
-from deep_ensembles.report.words import CHANGED, FEW_ROWS, count, number, percent, row_count, short, threshold_text
+from deep_ensembles.report.evaluation import Evaluation
+from deep_ensembles.report.rows import MIN_ROWS
+from deep_ensembles.report.words import CHANGED, count, number, percent, row_count, short, standing, with_error
 
 RARE = 0.2  # the share of the rarer class up to which accuracy says little
 _START_SHARE = 0.8  # of the rows is kept, or a little less, by the threshold that is told
+_GUESS = "than the same guess for every row"
+_BESIDE = {
+    "better": f"It is better {_GUESS}, beyond chance.",
+    "worse": f"It is worse {_GUESS}, beyond chance.",
+    "mixed": f"By some scores that is better {_GUESS}, by others worse.",
+    "few rows": f"That is too few rows to tell whether it is better {_GUESS}.",
+    "open": f"These rows leave open whether it is better {_GUESS}.",
+    "no better": f"It is no better {_GUESS}, by these rows.",
+}
 
 
 class Finding(NamedTuple):
@@ -26,12 +37,29 @@ class Finding(NamedTuple):
 def findings(evaluation: Evaluation) -> list[Finding]:
     """At most five lines: how good predictions are, whether what they promise holds, which to trust, where they are worse,
     and whether the rows are like those of training."""
-    verdicts = evaluation.verdicts
-    lines = [_quality(evaluation), _honesty(evaluation), _trust(evaluation)]
-    places = {"time": "errors over time", "segments": "segments"}
-    where = [name for name in places if name in verdicts and (name == "segments" or CHANGED in verdicts[name])]
-    lines += [Finding(verdicts[name], name, places[name]) for name in where[:1]]
-    return [line for line in [*lines, Finding(_likeness(evaluation), "outside", "columns then and now")] if line is not None]
+    verdicts, quality = evaluation.verdicts, _quality(evaluation)
+    beside = f" {_BESIDE[standing(evaluation.leads, evaluation.n_rows)]}" if evaluation.leads else ""
+    if unseen := evaluation.about.get("Unseen classes"):
+        beside += f" With {unseen}, {percent(evaluation.score('Accuracy, all rows').ensemble)} of all are right."
+    lines = [quality._replace(text=quality.text + beside)]
+    places = {"calibration": "intervals", "reliability": "confidence"}
+    lines += [Finding(verdicts[name], name, link) for name, link in places.items() if name in verdicts]
+    lines += [Finding(_trust(evaluation), "trust", "what to trust")] if evaluation.thresholds else []
+    if CHANGED in verdicts.get("time", ""):
+        lines.append(Finding(verdicts["time"], "time", "errors over time"))
+    elif "segments" in verdicts:
+        lines.append(Finding(verdicts["segments"], "segments", "segments"))
+    return [*lines, Finding(_likeness(evaluation), "outside", "columns then and now")]
+
+
+def summarized(evaluation: Evaluation) -> Evaluation:
+    """With a summary: how good predictions are, whether what they promise holds, and unless they are better than a constant
+    how they stand beside it."""
+    verdicts, sentences = evaluation.verdicts, [_quality(evaluation).text]
+    sentences += [verdicts[name] for name in ("calibration", "reliability") if name in verdicts]
+    if "constant" in verdicts and standing(evaluation.leads, evaluation.n_rows) != "better":
+        sentences.append(verdicts["constant"])
+    return replace(evaluation, summary=" ".join(sentences))
 
 
 def starting_threshold(evaluation: Evaluation) -> int:
@@ -41,75 +69,48 @@ def starting_threshold(evaluation: Evaluation) -> int:
 
 
 def _quality(evaluation: Evaluation) -> Finding:
-    first, curves = evaluation.scores[0], evaluation.curves
+    """How good predictions are, in the words of their task."""
+    curves, on = evaluation.curves, f"On {row_count(evaluation.n_rows)}"
     if evaluation.task == "times":
-        return Finding(evaluation.summary, "scores", "scores")
-    on, beside = f"On {row_count(evaluation.n_rows)}", _beside_guess(evaluation)
-    if unseen := evaluation.about.get("Unseen classes"):
-        beside += f" With {unseen}, {percent(evaluation.score('Accuracy, all rows').ensemble)} of all are right."
+        return Finding(on + _order_of_times(evaluation), "scores", "scores")
     if evaluation.task == "numbers":
-        first, name = evaluation.score("MAE"), f" of {short(evaluation.target)}" if evaluation.target else ""
-        other = "" if first.constant is None else f"; the same guess for every row is off by {number(first.constant, 3)}"
-        return Finding(
-            f"{on}, predictions{name} are off by {number(first.ensemble, 3)} on average{other}.{beside}", "scores", "scores"
-        )
+        error, unit = evaluation.score("MAE"), f" {short(evaluation.unit)}" * bool(evaluation.unit)
+        name, value = f" of {short(evaluation.target)}" * bool(evaluation.target), number(error.ensemble, 3)
+        other = "" if error.constant is None else f"; the same guess for every row is off by {number(error.constant, 3)}"
+        return Finding(f"{on}, predictions{name} are off by {value}{unit} on average{other}.", "scores", "scores")
     if "lift" in curves and curves["precision"]["precision"][-1] <= RARE:
         rare = f"{percent(curves['precision']['precision'][-1])} of them {short(evaluation.notes['rare'])}"
-        return Finding(f"{on}, {rare}: {_lowered(evaluation.verdicts['lift'])}{beside}", "lift", "what the first rows hold")
-    other = "" if first.constant is None else f"; always naming the same class is right in {percent(first.constant)}"
-    return Finding(f"{on}, the class is right in {percent(first.ensemble)}{other}.{beside}", "scores", "scores")
+        lift = evaluation.verdicts["lift"]
+        return Finding(f"{on}, {rare}: {lift[0].lower()}{lift[1:]}", "lift", "what the first rows hold")
+    right = evaluation.scores[0]
+    other = "" if right.constant is None else f"; always naming the same class is right in {percent(right.constant)}"
+    return Finding(f"{on}, the class is right in {percent(right.ensemble)}{other}.", "scores", "scores")
 
 
-def _lowered(text: str) -> str:
-    return text[0].lower() + text[1:]
+def _order_of_times(evaluation: Evaluation) -> str:
+    first, (n_events, n_censored) = evaluation.scores[0], evaluation.curves["events"]["rows"]
+    what = f", of which {count(n_events)} ended in an event and {count(n_censored)} are censored"
+    if n_events < MIN_ROWS:
+        return f"{what}, nothing can be claimed: there are fewer than {MIN_ROWS} events."
+    if first.name != "Concordance index":
+        return f"{what}, no two can be compared."
+    pairs = f"{percent(first.ensemble)} of the pairs with a known order are predicted in that order"
+    return f"{what}, {pairs} (by chance: half of them)."
 
 
-def _beside_guess(evaluation: Evaluation) -> str:
-    """Whether predictions are better than one guess for all rows, by all scores that tell."""
-    ways = {lead.clear(evaluation.n_rows) for score in evaluation.scores if (lead := score.difference("lead")) is not None}
-    if not ways:
-        return ""
-    guess = "than the same guess for every row"
-    if ways >= {-1, 1}:
-        return f" By some scores that is better {guess}, by others worse."
-    if ways & {-1, 1}:
-        return f" It is {'better' if -1 in ways else 'worse'} {guess}, beyond chance."
-    few = evaluation.n_rows < FEW_ROWS
-    return (
-        f" That is too few rows to tell whether it is better {guess}."
-        if few
-        else f" It is no better {guess}, beyond chance."
-    )
-
-
-def _honesty(evaluation: Evaluation) -> Finding | None:
-    places = {"calibration": "intervals", "reliability": "confidence"}
-    return next((Finding(evaluation.verdicts[name], name, link) for name, link in places.items()
-                 if name in evaluation.verdicts), None)  # fmt: skip
-
-
-def _trust(evaluation: Evaluation) -> Finding | None:
-    if len(evaluation.thresholds) < 2:
-        return None
+def _trust(evaluation: Evaluation) -> str:
+    if "trust" in evaluation.verdicts:
+        return evaluation.verdicts["trust"]
     line, everything = evaluation.thresholds[starting_threshold(evaluation)], evaluation.thresholds[0]
-    if evaluation.task == "classes":
-        told = f"{percent(line.reached)} ± {percent(line.error)} are right; of all {percent(everything.reached)}"
-    else:
-        reached = f"{number(line.reached, 3)} ± {number(line.error, 2)}"
-        told = f"the mean error is {reached}; of all {number(everything.reached, 3)}"
-    return Finding(f"Of the {count(line.rows)} predictions that it is surest of, {told}.", "trust", "what to trust")
-
-
-def threshold_rule(evaluation: Evaluation, line: Threshold) -> str:
-    """Which predictions a threshold keeps."""
     is_class = evaluation.task == "classes"
-    rule = "confidence is at least" if is_class else f"{evaluation.notes['uncertainty']} is at most"
-    return f"{rule} {threshold_text(line.threshold, at_least=is_class)}"
+    reached, overall = with_error(line.reached, line.error, is_class), everything.reached
+    told = (f"{reached} are right; of all {percent(overall)}" if is_class
+            else f"the mean error is {reached}; of all {number(overall, 3)}")  # fmt: skip
+    return f"Of the {count(line.rows)} predictions that it is surest of, {told}."
 
 
 def _likeness(evaluation: Evaluation) -> str:
     text, unseen = evaluation.verdicts["drift"], evaluation.unseen
     if not unseen:
         return text
-    most = unseen[0]
-    return f"{text} Most values that training did not see are in `{short(most.column)}`: {row_count(most.rows)}."
+    return f"{text} Most values that training did not see are in `{short(unseen[0].column)}`: {row_count(unseen[0].rows)}."

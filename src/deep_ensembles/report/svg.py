@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deep_ensembles.report.charts import Columns, Grid, Image, Line, Panel, Points, Ranges, Span
-from deep_ensembles.report.words import round_step
+from deep_ensembles.report.charts import Columns, Grid, Image, Limits, Line, Panel, Points, Ranges, Span
+from deep_ensembles.report.words import round_step, short
 
 # In units of the drawing; text is 13 of them high, which stays legible where a telephone shows it 340 pixels wide.
 _WIDTH, _HEIGHT = 420.0, 330.0
@@ -19,7 +19,6 @@ _MANY_CLASSES = 12
 _TICKS = 5
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
-Limits = tuple[float, float]
 # Where on an axis a text stands.
 Places = list[tuple[float, str]]
 
@@ -27,24 +26,20 @@ Places = list[tuple[float, str]]
 class Axes(NamedTuple):
     """Where numbers are in the drawing."""
 
-    x_limits: Limits
-    y_limits: Limits
+    x_limits: tuple[float, float]
+    y_limits: tuple[float, float]
     top: float
     left: float
     bottom: float
     right: float = _WIDTH - _RIGHT
-    logarithmic: bool = False
 
     def x(self, value: float) -> float:
-        return self.left + self._share(value, *self.x_limits) * (self.right - self.left)
+        low, high = self.x_limits
+        return self.left + (value - low) / (high - low) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return self.bottom - self._share(value, *self.y_limits) * (self.bottom - self.top)
-
-    def _share(self, value: float, low: float, high: float) -> float:
-        if self.logarithmic:
-            return math.log(max(value, low) / low) / math.log(high / low)
-        return (value - low) / (high - low)
+        low, high = self.y_limits
+        return self.bottom - (value - low) / (high - low) * (self.bottom - self.top)
 
     def points(self, xs: Any, ys: Any) -> list[tuple[float, float]]:
         """Where the points with finite coordinates are."""
@@ -64,39 +59,36 @@ def draw(panel: Panel, name: str, description: str) -> str:
         >>> draw(Panel([Line([0, 1], [0, 1], "ideal")]), "curve", "A straight line.")[:44]
         '<svg class="figure" viewBox="0 0 420 330" ro'
     """
-    legend, n_lines = _legend(panel)
-    x_limits, y_limits = _limits(panel)
-    if panel.logarithmic:
-        x_places, y_places = _powers(*x_limits), _powers(*y_limits)
+    layers = [_in_logarithms(layer) for layer in panel.layers] if panel.logarithmic else panel.layers
+    grid = next((layer.cells.shape for layer in layers if isinstance(layer, Grid)), None)
+    if grid is not None:
+        x_limits, y_limits = (-0.5, grid[1] - 0.5), (grid[0] - 0.5, -0.5)
     else:
-        x_places, y_places = _places(panel.x_ticks, x_limits), _places(panel.y_ticks, y_limits)
+        # On a logarithmic axis bars may end near 0; they are cut off.
+        drawn = [_coordinates(layer) for layer in layers if not (panel.logarithmic and isinstance(layer, Span))]
+        x_limits, y_limits = map(_fitted, (panel.x_limits, panel.y_limits), zip(*drawn, strict=True))
+    x_places, y_places = (
+        _powers(*limits) if panel.logarithmic else _places(names, limits)
+        for names, limits in ((panel.x_ticks, x_limits), (panel.y_ticks, y_limits))
+    )
     across, aside = (max((len(text) for _, text in places), default=0) for places in (x_places, y_places))
     slanted = bool(panel.x_ticks and x_places) and across * _CHARACTER > (_WIDTH - 120) / len(x_places)
     below = 40.0 + 0.75 * _CHARACTER * across if slanted else _BOTTOM
-    left = min(130.0, max(_LEFT, 32.0 + _CHARACTER * aside))
+    legend, n_lines = _legend(layers if panel.legend else ())
     height = _HEIGHT + (_LEGEND_LINE * max(0, n_lines - 1)) + (below - _BOTTOM)
-    axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * n_lines, left, height - below, logarithmic=panel.logarithmic)
-    if panel.x_ticks is None:
-        x_places = _spaced(x_places, axes.right - left)
-    has_rules = not any(isinstance(layer, Grid) for layer in panel.layers)
-    parts = [_tag("desc", description), *_y_axis(axes, y_places, has_rules), *_x_axis(axes, x_places, slanted)]
-    parts += [*(_layer(layer, axes) for layer in panel.layers), *_labels(panel, axes, height), *legend]
+    left = min(130.0, max(_LEFT, 32.0 + _CHARACTER * aside))
+    axes = Axes(x_limits, y_limits, _TOP + _LEGEND_LINE * n_lines, left, height - below)
+    x_places = _spaced(x_places, axes.right - left) if panel.x_ticks is None else x_places
+    parts = [_tag("desc", description), *_y_axis(axes, y_places, grid is None), *_x_axis(axes, x_places, slanted)]
+    parts += [*(_layer(layer, axes) for layer in layers), *_labels(panel, axes, height), *legend]
     size = f'viewBox="0 0 {_short(_WIDTH)} {_short(height)}"'
     return f'<svg class="figure" {size} role="img" aria-label="{escape(name)}">{"".join(parts)}</svg>'
 
 
-def _limits(panel: Panel) -> tuple[Limits, Limits]:
-    for layer in panel.layers:
-        if isinstance(layer, Grid):
-            rows, columns = layer.cells.shape
-            return (-0.5, columns - 0.5), (rows - 0.5, -0.5)
-    # On a logarithmic axis bars may end near 0; they are cut off.
-    layers = [layer for layer in panel.layers if not (panel.logarithmic and isinstance(layer, Span))]
-    xs, ys = zip(*(_coordinates(layer) for layer in layers), strict=True) if layers else ((), ())
-    if panel.logarithmic:
-        (left, right), (low, high) = (_padded([np.log(np.asarray(values, float)) for values in axis]) for axis in (xs, ys))
-        return (math.exp(left), math.exp(right)), (math.exp(low), math.exp(high))
-    return panel.x_limits or _padded(xs), panel.y_limits or _padded(ys)
+def _in_logarithms(layer: Any) -> Any:
+    """The layer with all its numbers as their logarithms."""
+    names = ("x", "low", "high") if isinstance(layer, Span) else ("x", "y")
+    return layer._replace(**{name: np.log10(np.maximum(getattr(layer, name), 1e-300)) for name in names})
 
 
 def _coordinates(layer: Any) -> tuple[Any, Any]:
@@ -108,42 +100,38 @@ def _coordinates(layer: Any) -> tuple[Any, Any]:
     return layer.x, [layer.low, layer.high] if isinstance(layer, Span) else layer.y
 
 
-def _padded(coordinates: Sequence[Any]) -> Limits:
-    """Limits with room around all finite numbers."""
-    values = np.concatenate([np.asarray(values, float).ravel() for values in coordinates] or [np.empty(0)])
+def _fitted(limits: Limits | None, coordinates: Sequence[Any]) -> tuple[float, float]:
+    """Limits with room around all finite numbers, where they are not given."""
+    values = np.concatenate([np.asarray(values, float).ravel() for values in coordinates])
     values = values[np.isfinite(values)]
-    if not len(values):
-        return 0.0, 1.0
-    low, high = float(values.min()), float(values.max())
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
-        around = abs(low) * 0.1 or 1.0
-        return low - around, high + around
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
     edge = 0.04 * (high - low)
-    return (low if low == 0 else low - edge), high + edge
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        edge = abs(low) * 0.1 or 1.0
+    first, last = limits or (None, None)
+    return (low - edge if low or not high else low) if first is None else first, high + edge if last is None else last
 
 
-def _places(names: Sequence[str] | None, limits: Limits) -> Places:
+def _places(names: Sequence[str] | None, limits: tuple[float, float]) -> Places:
     if names is None:
         values = ticks(*limits)
         step = values[1] - values[0] if len(values) > 1 else limits[1] - limits[0]
         return [(value, tick_text(value, float(f"{step:.6g}"))) for value in values]
-    if len(names) > _MANY_CLASSES:
-        return []
-    return [(float(i), name if len(name) <= 14 else name[:13] + "…") for i, name in enumerate(names)]
+    return [(float(i), short(name, 14)) for i, name in enumerate(names)] if len(names) <= _MANY_CLASSES else []
 
 
 def _powers(low: float, high: float) -> Places:
-    """Round numbers on a logarithmic axis: 1, 2 and 5 times powers of ten, or where these are many some powers alone.
+    """Round numbers between two powers of ten: 1, 2 and 5 times such powers, or where these are many some powers alone.
 
     Example:
-        >>> [text for _, text in _powers(0.8, 150.0)], [text for _, text in _powers(1.0, 1e9)]
+        >>> [text for _, text in _powers(-0.1, 2.2)], [text for _, text in _powers(0.0, 9.0)]
         (['1', '2', '5', '10', '20', '50', '100'], ['1', '100', '10k', '1M', '100M'])
     """
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = max(1, math.ceil((last - first) / 8))
-    factors = (1, 2, 5) if high <= 1e3 * low else (1,)
+    first, last = math.floor(low), math.ceil(high)
+    factors, every = (1, 2, 5) if high <= 3 + low else (1,), max(1, math.ceil((last - first) / 8))
     values = [float(f"{factor}e{power}") for power in range(first, last + 1, every) for factor in factors]
-    return [(value, tick_text(value, value)) for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    places = ((math.log10(value), tick_text(value, value)) for value in values)
+    return [(place, text) for place, text in places if low - 1e-9 <= place <= high + 1e-9]
 
 
 def _spaced(places: Places, width: float) -> Places:
@@ -155,19 +143,14 @@ def _spaced(places: Places, width: float) -> Places:
 
 
 def _y_axis(axes: Axes, places: Places, has_rules: bool) -> list[str]:
-    parts = []
-    for value, text in places:
-        y = axes.y(value)
-        if has_rules:
-            parts.append(_tag("line", class_="rule", x1=axes.left, x2=axes.right, y1=y, y2=y))
-        parts.append(_tag("text", text, class_="tick", x=axes.left - 6, y=y + 4.5, text_anchor="end"))
-    return parts
+    levels = [(axes.y(value), text) for value, text in places]
+    rules = [_tag("line", class_="rule", x1=axes.left, x2=axes.right, y1=y, y2=y) for y, _ in levels if has_rules]
+    return rules + [_tag("text", text, class_="tick", x=axes.left - 6, y=y + 4.5, text_anchor="end") for y, text in levels]
 
 
 def _x_axis(axes: Axes, places: Places, slanted: bool) -> list[str]:
-    parts = []
-    for value, text in places:
-        x, anchor = axes.x(value), "end" if slanted else "middle"
+    parts, anchor = [], "end" if slanted else "middle"
+    for x, text in ((axes.x(value), text) for value, text in places):
         turn = f"rotate(-40 {_short(x)} {_short(axes.bottom + 12)})" if slanted else None
         parts.append(_tag("text", text, class_="tick", x=x, y=axes.bottom + 17, text_anchor=anchor, transform=turn))
     return [*parts, _tag("line", class_="axis", x1=axes.left, x2=axes.right, y1=axes.bottom, y2=axes.bottom)]
@@ -175,11 +158,9 @@ def _x_axis(axes: Axes, places: Places, slanted: bool) -> list[str]:
 
 def _labels(panel: Panel, axes: Axes, height: float) -> list[str]:
     x, y = (axes.left + axes.right) / 2, (axes.top + axes.bottom) / 2
-    turn = f"rotate(-90 14 {_short(y)})"
-    return [
-        _tag("text", panel.x_label, class_="label", x=x, y=height - 8, text_anchor="middle"),
-        _tag("text", panel.y_label, class_="label", x=14, y=y, text_anchor="middle", transform=turn),
-    ]
+    turn, style = f"rotate(-90 14 {_short(y)})", {"class_": "label", "text_anchor": "middle"}
+    across = _tag("text", panel.x_label, **style, x=x, y=height - 8)
+    return [across, _tag("text", panel.y_label, **style, x=14, y=y, transform=turn)]
 
 
 def _layer(layer: Any, axes: Axes) -> str:
@@ -226,11 +207,11 @@ def _cells(layer: Grid, axes: Axes) -> str:
     return "".join(parts)
 
 
-def _legend(panel: Panel) -> tuple[list[str], int]:
+def _legend(layers: Sequence[Any]) -> tuple[list[str], int]:
     """Marks and names of the labelled layers, as many on a line as fit, and the number of lines."""
     parts: list[str] = []
     n_lines, x = 0, math.inf
-    for layer in panel.layers if panel.legend else ():
+    for layer in layers:
         if label := getattr(layer, "label", ""):
             length = 36 + _CHARACTER * len(label)
             if x + length > _WIDTH:

@@ -14,8 +14,9 @@ from deep_ensembles.metrics.survival import brier_weights, kaplan_meier, surviva
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score
+from deep_ensembles.report.numbers import number_details, quantiles
 from deep_ensembles.report.rows import MIN_ROWS, Columns, Rows, Sources, Subject, Vector
-from deep_ensembles.report.words import count, coverage_verdict, level, number, percent, row_count
+from deep_ensembles.report.words import count, coverage_verdict, level, number, percent, share_verdict
 from deep_ensembles.scoring import censored
 
 _LEVELS = np.arange(1, 20) / 20
@@ -24,18 +25,7 @@ _N_MOMENTS = 20
 # An estimate that rests on fewer rows is not drawn.
 _MIN_DRAWN = 5
 _THIRDS = ("shortest", "middle", "longest")
-_LEFT_OUT = (
-    "Left out: MAE, RMSE, R², CRPS, widths and what to trust. Nobody knows the errors of censored rows, and events alone "
-    "are the times that came early. The numbers here are right as long as what ended the watching says nothing of the time "
-    "to come."
-)
-_NOTES = {
-    "predicts": "a time, of some rows only known to be exceeded",
-    "uncertainty": "width of the interval",
-    "left out": _LEFT_OUT,
-    "rows": "Where there was no event, the time is only known to be longer than the one shown.",
-    "parts": "variance, and the variance of their means; they add up. Standard deviations are the roots.",
-}
+_NOTES = {"predicts": "a time, of some rows only known to be exceeded", "uncertainty": "width of the interval"}
 
 
 def brier_moments(pairs: Any) -> tuple[float, ...]:
@@ -45,40 +35,39 @@ def brier_moments(pairs: Any) -> tuple[float, ...]:
     return tuple(np.linspace(first, last, _N_MOMENTS).tolist()) if first < last < times.max() else ()
 
 
-def time_values(prediction: Prediction, target: torch.Tensor, coverage: float, subject: Subject) -> dict[str, torch.Tensor]:
+def time_values(prediction: Prediction, target: torch.Tensor, subject: Subject) -> dict[str, torch.Tensor]:
     """What predictions of times were worth, row by row; of the chance to exceed the moments a column each."""
-    time, shares = target[:, 0], (0.5, (1 - coverage) / 2, (1 + coverage) / 2)
-    median, low, high = (prediction.icdf(torch.tensor(share, dtype=torch.float64)) for share in shares)
+    time, coverage = target[:, 0], subject.coverage
+    median, low, high = quantiles(prediction, 0.5, (1 - coverage) / 2, (1 + coverage) / 2)
     moments = [time, *(torch.full_like(time, moment) for moment in subject.moments)]
     above = torch.from_numpy(np.stack([survival(prediction, moment) for moment in moments], 1))
     values = {"median": median, "low": low, "high": high, "nll": censored()(prediction, target)}
     return values | {"level": prediction.cdf(time).clamp(0, 1), "above": above[:, 0], "survival": above[:, 1:]}
 
 
-def time_fields(sources: Sources, subject: Subject, coverage: float, columns: Columns | None) -> dict[str, Any]:
+def time_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What else is shown of the ensemble's rows."""
+    return {**number_details(prediction, target[:, 0]), "event": target[:, 1]}
+
+
+def time_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to censored times."""
     rows, n_rows = sources.ensemble, len(sources.ensemble["actual"])
     happened = checked_events("target", np.stack([rows["actual"], rows["event"]], 1))[:, 1] == 1
     n_events, shown = int(happened.sum()), {"time": rows["actual"], "event": np.where(happened, "yes", "no").tolist()}
     shown |= {"predicted": rows["median"], "low": rows["low"], "high": rows["high"]}
     curves = _curves(sources, subject, happened)
-    scores = _scores(sources, curves, happened)
     # An event surprises in both tails, a row without one only where it lasts longer than predicted.
     tail = np.where(happened, np.minimum(rows["level"], rows["above"]), rows["above"])
-    family = f"distribution for every row: {subject.constant}, fitted to the training targets"
     shares = {"Events": n_events, "Censored": n_rows - n_events}
     return {
-        "task": "times",
-        "coverage": coverage,
-        "labels": (),
-        "scores": scores,
+        "scores": _scores(sources, curves, happened),
         "curves": curves,
         "thresholds": (),
         "uncertain": per_row.examples(rows["high"] - rows["low"], shown, columns),
         "wrong": per_row.examples(-np.log(2 * tail + 1e-300), shown, columns),
-        "verdicts": _verdicts(rows, happened, coverage),
-        "summary": _summary(scores, n_rows, n_events),
-        "notes": {**_NOTES, "constant": family},
+        "verdicts": _verdicts(rows, happened, subject.coverage),
+        "notes": {**_NOTES, "constant": subject.constant},
         "about": {name: f"{count(value)} ({percent(value / n_rows)})" for name, value in shares.items()},
     }
 
@@ -99,15 +88,14 @@ def _calibration(rows: Rows, happened: Any, levels: Any) -> tuple[Vector, Vector
 
 
 def _curves(sources: Sources, subject: Subject, happened: Any) -> dict[str, Curve]:
-    rows, events = sources.ensemble, int(happened.sum())
-    calibration: dict[str, Any] = {"level": _LEVELS.tolist()}
-    for name, source in sources._asdict().items():
-        if source:
-            shares, n_rows = _calibration(source, happened, _LEVELS)
-            calibration[name] = _known(shares, n_rows >= _MIN_DRAWN)
+    def calibration(rows: Rows) -> list[float | None]:
+        shares, n_rows = _calibration(rows, happened, _LEVELS)
+        return _known(shares, n_rows >= _MIN_DRAWN)
+
+    rows, counts = sources.ensemble, np.array([happened.sum(), (~happened).sum()])
     names = ["actual", "event", "median", *(name for name in ("aleatoric", "epistemic") if name in rows)]
-    counts = np.array([events, len(happened) - events])
-    curves: dict[str, Curve] = {"calibration": calibration, "rows": per_row.sample_rows(rows, names)}
+    curves: dict[str, Curve] = {"calibration": {"level": _LEVELS.tolist(), **sources.curves(calibration)}}
+    curves["rows"] = per_row.sample_rows(rows, names)
     curves["events"] = {"kind": ["event", "censored"], **per_row.as_lists(rows=counts, share=counts / counts.sum())}
     return curves | (_curves_over_time(sources, list(subject.moments), happened) if subject.moments else {})
 
@@ -152,23 +140,18 @@ def _scores(sources: Sources, curves: dict[str, Curve], happened: Any) -> list[S
     scores.append(sources.mean_score("nll", "NLL", meaning + skipped))
     if "brier" in rows:
         reference = number(float(rows["reference"].mean()))
-        meaning = (
-            f"mean squared error of P(longer than t), weighted to make up for censoring, over {_N_MOMENTS} times t; the "
-            f"Kaplan–Meier curve of these rows, which knows their times and no inputs, has {reference}"
-        )
+        meaning = f"mean squared error of P(longer than t) over {_N_MOMENTS} times t, weighted to make up for censoring"
+        meaning += f"; the Kaplan–Meier curve of these rows, which knows no inputs, has {reference}"
         scores.append(sources.mean_score("brier", "Integrated Brier score", meaning))
     if happened.sum() < MIN_ROWS:  # an error would claim that differences can be told from chance
         return [replace(score, gain_error=None, lead_error=None) for score in scores]
     known = [i for i, shares in enumerate(zip(*curves["calibration"].values(), strict=True)) if None not in shares]
     if known:
-        meaning = (
-            "mean distance between the Kaplan–Meier estimate of how many events come by a predicted level and that level, "
-            f"over the {len(known)} of {len(_LEVELS)} levels 5, 10, …, 95 per cent that enough rows reach"
-        )
-        errors = sources.apply(
-            lambda source: float(np.abs(_calibration(source, happened, _LEVELS)[0] - _LEVELS)[known].mean())
-        )
-        scores.append(Score("Calibration error", meaning, "lower", *errors, share=True))
+        meaning = "mean distance of the Kaplan–Meier estimate of how many events come by a predicted level from that level"
+        meaning += f", over the {len(known)} of {len(_LEVELS)} levels 5, 10, …, 95 per cent that enough rows reach"
+        shares = sources.apply(lambda source: _calibration(source, happened, _LEVELS)[0])
+        errors: Any = (None if share is None else float(np.abs(share - _LEVELS)[known].mean()) for share in shares)
+        scores.append(Score("Calibration error", meaning, "lower", *errors, share=True))  # type: ignore[misc]
     return scores
 
 
@@ -181,12 +164,9 @@ def _verdicts(rows: Rows, happened: Any, coverage: float) -> dict[str, str]:
     if "brier" in rows:
         ours, reference = (float(rows[name].mean()) for name in ("brier", "reference"))
         lead, error = (value or 0.0 for value in per_row.mean_difference(rows["brier"], rows["reference"]))
-        change = "no lower, beyond chance, than" if lead >= -2 * error else "lower than"
-        change = "higher than" if lead > 2 * error else change
-        verdicts["brier"] = (
-            f"Its integrated Brier score, {number(ours)}, is {change} that of the Kaplan–Meier curve of these rows, "
-            f"{number(reference)} (difference ± {number(error, 2)})."
-        )
+        change = "lower" if lead < -2 * error else "higher" if lead > 2 * error else "no lower, beyond chance,"
+        other = f"that of the Kaplan–Meier curve of these rows, {number(reference)} (difference ± {number(error, 2)})"
+        verdicts["brier"] = f"Its integrated Brier score, {number(ours)}, is {change} than {other}."
     return verdicts
 
 
@@ -203,30 +183,12 @@ def _calibration_verdict(rows: Rows, happened: Any, coverage: float) -> str:
     last = int((enough >= MIN_ROWS).sum()) - 1
     if last < 0:
         return "Rows are censored too early to tell whether predictions hold what they promise."
-    return (
-        f"By the time at which an event's predicted probability is {level(_LEVELS[last])}, it has come in "
-        f"{percent(shares[last])} of the rows: {_direction(shares[last], _LEVELS[last], enough[last])}. Higher levels "
-        "cannot be told, as too few rows are watched for so long."
-    )
+    when = f"By the time at which an event's predicted probability is {level(_LEVELS[last])}"
+    told = f"it has come in {percent(shares[last])} of the rows: {_direction(shares[last], _LEVELS[last], enough[last])}"
+    return f"{when}, {told}. Higher levels cannot be told, as too few rows are watched for so long."
 
 
 def _direction(share: float, aim: float, n_rows: float) -> str:
     """Whether events come sooner or later than predicted, or chance explains the difference."""
-    chance = 2 * math.sqrt(aim * (1 - aim) / n_rows)
-    if abs(share - aim) <= chance:
-        return f"as predicted, within the {100 * chance:.1f} points that chance explains"
-    return f"they come {'sooner' if share > aim else 'later'} than predicted"
-
-
-def _summary(scores: list[Score], n_rows: int, n_events: int) -> str:
-    lead = (
-        f"On {row_count(n_rows)}, of which {count(n_events)} ended in an event and {count(n_rows - n_events)} are censored"
-    )
-    if n_events < MIN_ROWS:
-        return f"{lead}, nothing can be claimed: there are fewer than {MIN_ROWS} events."
-    first = scores[0]
-    known = first.name == "Concordance index"
-    order = (
-        f"{percent(first.ensemble)} of the pairs with a known order are predicted in that order (by chance: half of them)"
-    )
-    return f"{lead}, {order}." if known else f"{lead}, no two can be compared."
+    words = ("as predicted", "they come later than predicted", "they come sooner than predicted")
+    return share_verdict(share - aim, 2 * math.sqrt(aim * (1 - aim) / n_rows), int(n_rows), words)

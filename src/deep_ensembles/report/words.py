@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 FEWEST_ROWS = 10  # below which even an error cannot be told
 FEW_ROWS = 100  # below which rows may be too few to tell whether predictions are any good
 LEAST_ROWS, MOST_CHANCE = 50, 0.1  # rows, and the part of a share that chance may explain, to say that a promise is kept
 CHANGED = "it has changed beyond chance"
+CHANCE = "no more than chance explains"
+_LEANING = 1.5  # standard errors, from which rows rather leave open whether predictions are better
 _SPACE = "\u202f"
 
 
@@ -76,6 +78,16 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f}{_SPACE}%"
 
 
+def with_error(value: float, error: float, is_share: bool = False) -> str:
+    """A value and its standard error.
+
+    Example:
+        >>> with_error(1.23456, 0.0234)
+        '1.23 ± 0.023'
+    """
+    return f"{percent(value)} ± {percent(error)}" if is_share else f"{number(value, 3)} ± {number(error, 2)}"
+
+
 def level(share: float) -> str:
     """A share that someone chose, in per cent with no more digits than it has.
 
@@ -111,7 +123,7 @@ def short(text: str, most: int = 40) -> str:
 
 
 class Difference(NamedTuple):
-    """How much lower or higher one score is than another's, and the standard error of that over rows.
+    """What an ensemble changes of a score, with its standard error.
 
     Arguments:
         change: less than 0 if ours is better, whichever way the score goes.
@@ -153,8 +165,30 @@ def chance_factor(n_rows: int) -> float:
     return 1.96 + 2.37 / freedom + 2.82 / freedom**2
 
 
-def lead_verdict(differences: Sequence[Difference], n_rows: int) -> str:
-    """Whether predictions are better than the same one for every row, by all scores that tell.
+Standing = Literal["better", "worse", "mixed", "few rows", "open", "no better"]
+
+
+def standing(leads: Sequence[Difference], n_rows: int) -> Standing:
+    """Whether predictions are better than the same one for every row, by all scores that have an error.
+
+    Beyond chance they are better, worse, or by some scores better and by others worse (mixed). Else rows may be too few to
+    tell, or leave it open as a score is better by one and a half errors at least; or predictions are no better.
+
+    Example:
+        >>> nll, area = Difference("NLL", -0.09, 0.05), Difference("AUROC", -0.33, 0.08, True, True)
+        >>> standing([nll], 400), standing([nll, area], 400), standing([nll], 40)
+        ('open', 'better', 'few rows')
+    """
+    ways = {lead.clear(n_rows) for lead in leads} - {0}
+    if ways:
+        return "mixed" if len(ways) > 1 else "better" if -1 in ways else "worse"
+    if n_rows < FEW_ROWS:
+        return "few rows"
+    return "open" if any(lead.change < -_LEANING * lead.error for lead in leads) else "no better"
+
+
+def lead_verdict(leads: Sequence[Difference], n_rows: int) -> str:
+    """The standing beside the same prediction for every row, with the numbers that it follows from.
 
     Example:
         >>> nll, mae = Difference("NLL", -0.5, 0.1), Difference("MAE", 0.01, 0.1)
@@ -165,15 +199,16 @@ def lead_verdict(differences: Sequence[Difference], n_rows: int) -> str:
         >>> lead_verdict([mae], 20)
         '20 rows are too few to tell whether it is better than a constant prediction: its MAE is 0.010 higher (± 0.10).'
     """
-    better, worse = ([each.text() for each in differences if each.clear(n_rows) == way] for way in (-1, 1))
-    if better and worse:
-        return f"Compared with a constant prediction, {_listed(better)}, but {_listed(worse)}."
-    if better or worse:
-        return f"It is {'better' if better else 'worse'} than a constant prediction: {_listed(better or worse)}."
-    changes = _listed([each.text() for each in differences])
-    if n_rows < FEW_ROWS:
-        return f"{_too_few(n_rows)} whether it is better than a constant prediction: {changes}."
-    return f"It is no better than a constant prediction, by these rows: {changes}."
+    better, worse = (_listed([lead.text() for lead in leads if lead.clear(n_rows) == way]) for way in (-1, 1))
+    changes, other = better or worse or _listed([lead.text() for lead in leads]), "than a constant prediction"
+    return {
+        "mixed": f"Compared with a constant prediction, {better}, but {worse}.",
+        "better": f"It is better {other}: {changes}.",
+        "worse": f"It is worse {other}: {changes}.",
+        "few rows": f"{_too_few(n_rows)} whether it is better {other}: {changes}.",
+        "open": f"These rows leave open whether it is better {other}: {changes}.",
+        "no better": f"It is no better {other}, by these rows: {changes}.",
+    }[standing(leads, n_rows)]
 
 
 def _too_few(n_rows: int) -> str:
@@ -181,7 +216,7 @@ def _too_few(n_rows: int) -> str:
 
 
 def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return " and ".join([*([", ".join(parts[:-1])] if parts[1:] else []), *parts[-1:]])
 
 
 def gain_verdict(difference: Difference, n_rows: int) -> str:
@@ -193,6 +228,27 @@ def gain_verdict(difference: Difference, n_rows: int) -> str:
     """
     verdicts = {-1: "the ensemble is better", 0: "no difference beyond chance", 1: "the ensemble is worse"}
     return f"Beside one member, {difference.text()}: {verdicts[difference.clear(n_rows)]}."
+
+
+def share_verdict(difference: float, chance: float, n_rows: int, words: tuple[str, str, str], slight: float = 0.0) -> str:
+    """Whether a share is as promised, or by chance, or not.
+
+    Arguments:
+        difference: of the observed share from the promised one.
+        chance: two standard errors of it.
+        words: for what is as promised, for less, and for more.
+        slight: differences up to this are called so.
+
+    Example:
+        >>> share_verdict(0.2, 0.1, 100, ("as promised", "too narrow", "too wide"))
+        'too wide'
+    """
+    same, less, more = words
+    if abs(difference) > chance:
+        return f"{'slightly ' if abs(difference) <= slight else ''}{more if difference > 0 else less}"
+    if chance > MOST_CHANCE or n_rows < LEAST_ROWS:
+        return f"{_too_few(n_rows)} more, as chance explains {min(100 * chance, 100):.0f} points"
+    return f"{same}, within the {100 * chance:.1f} points that chance explains"
 
 
 def coverage_verdict(wanted: float, observed: float, n_rows: int, promised: float | None = None) -> str:
@@ -210,13 +266,7 @@ def coverage_verdict(wanted: float, observed: float, n_rows: int, promised: floa
     """
     aim = wanted if promised is None else min(promised, 1.0)
     chance = 2 * math.sqrt(aim * (1 - aim) / n_rows)
-    difference = observed - aim
-    if abs(difference) <= chance and (chance > MOST_CHANCE or n_rows < LEAST_ROWS):
-        verdict = f"{_too_few(n_rows)} more, as chance explains {min(100 * chance, 100):.0f} points"
-    elif abs(difference) <= chance:
-        verdict = f"as promised, within the {100 * chance:.1f} points that chance explains"
-    else:
-        verdict = f"{'slightly ' if abs(difference) <= 0.05 else ''}too {'narrow' if difference < 0 else 'wide'}"
+    verdict = share_verdict(observed - aim, chance, n_rows, ("as promised", "too narrow", "too wide"), 0.05)
     whole = "" if promised is None else f" and promise {percent(aim)}, as they are of whole numbers"
     return f"The {level(wanted)} intervals hold {percent(observed)} of the rows{whole}: {verdict}."
 
@@ -229,31 +279,33 @@ def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
         It says it is right in 97.0 % of the rows and is in 91.0 %: overconfident.
     """
     chance = 2 * math.sqrt(max(accuracy * (1 - accuracy), 1 / n_rows) / n_rows)
-    difference = confidence - accuracy
-    slightly = "slightly " if abs(difference) <= 0.03 else ""
-    verdict = f"{slightly}{'over' if difference > 0 else 'under'}confident"
-    if abs(difference) <= chance and (chance > MOST_CHANCE or n_rows < LEAST_ROWS):
-        verdict = f"{_too_few(n_rows)} more, as chance explains {min(100 * chance, 100):.0f} points"
-    elif abs(difference) <= chance:
-        verdict = f"honest, within the {100 * chance:.1f} points that chance explains"
+    verdict = share_verdict(confidence - accuracy, chance, n_rows, ("honest", "underconfident", "overconfident"), 0.03)
     return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {verdict}."
 
 
-def order_verdict(strength: float, chance: float, good: float) -> str:
-    """Whether predictions are ordered by their uncertainty as by their errors.
+class Ordering(NamedTuple):
+    """How well uncertainty orders predictions by their errors.
 
     Arguments:
-        strength: how well it does so, 0 if not at all.
+        strength: 0 if not at all.
         chance: the strength that chance alone may reach.
         good: the least value that counts as good.
 
     Example:
-        >>> order_verdict(0.5, 0.1, 0.2), order_verdict(0.05, 0.1, 0.2)
+        >>> Ordering(0.5, 0.1, 0.2).text, Ordering(0.05, 0.1, 0.2).text
         ('it knows what it does not know', 'no more than chance explains')
     """
-    if strength <= chance:
-        return "no more than chance explains"
-    return "it knows what it does not know" if strength >= good else "it knows only little of what it does not know"
+
+    strength: float
+    chance: float
+    good: float
+
+    @property
+    def text(self) -> str:
+        """What that means, in words."""
+        if self.strength <= self.chance:
+            return CHANCE
+        return f"it knows {'' if self.strength >= self.good else 'only little of '}what it does not know"
 
 
 def round_step(size: float, parts: int) -> float:

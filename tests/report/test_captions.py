@@ -1,0 +1,104 @@
+"""Every figure's sentence against the numbers of the page: recomputed from curves and scores, whatever the data."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.distributions import Categorical, Normal
+
+from deep_ensembles.mixture import Mixture
+from deep_ensembles.report import Batch, Evaluation, Report, RowFacts, evaluate, first_member
+from deep_ensembles.report.charts import evaluation_charts
+from deep_ensembles.report.words import level, number, percent
+
+made = settings(max_examples=25, deadline=None)
+sizes, seeds = st.integers(20, 240), st.integers(0, 10**6)
+
+
+def figures(evaluation: Evaluation) -> dict[str, str]:
+    """The caption of each figure, as a reader sees it."""
+    html = Report(evaluation).html
+    found = re.findall(r'<figure id="([a-z]+)".*?<figcaption>(.*?)</figcaption>', html, re.DOTALL)
+    return {name: re.sub(r"<[^>]+>", "", text).replace("&#39;", "'").replace("&lt;", "<") for name, text in found}
+
+
+def told(evaluation: Evaluation) -> dict[str, str]:
+    """Captions of figures that are all there, each beginning with its verdict."""
+    captions = figures(evaluation)
+    assert set(evaluation_charts(evaluation)) <= set(captions)
+    for name in evaluation_charts(evaluation):
+        if name in evaluation.verdicts:
+            assert captions[name].startswith(evaluation.verdicts[name])
+    return captions
+
+
+@made
+@given(sizes, seeds, st.floats(0, 2), st.sampled_from([0.2, 1.0, 5.0]))
+def test_captions_of_numbers(n: int, seed: int, skill: float, stated: float) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    means = torch.from_numpy(skill * x + 0.3 * rng.normal(size=(3, n)))
+    mixture = Mixture(Normal(means, torch.from_numpy(stated * rng.uniform(0.5, 2, n)).expand(3, -1)))
+    facts = RowFacts("mass", times=np.arange(n), unit="kg")
+    found = evaluate(Batch(mixture, x + rng.normal(size=n), first_member(mixture)), facts=facts)
+    captions, rows = told(found), {name: np.array(values) for name, values in found.curves["rows"].items()}
+    inside = found.score("90\u202f% coverage").ensemble
+    assert f"intervals hold {percent(inside)} of the rows" in captions["calibration"]
+    assert ("too narrow." in found.verdicts["calibration"]) <= (inside < 0.9)
+    assert ("too wide." in found.verdicts["calibration"]) <= (inside > 0.9)
+    outside = ((rows["actual"] < rows["low"]) | (rows["actual"] > rows["high"])).sum()
+    assert captions["rows"].startswith(f"{outside} of {n} rows lie outside their {level(0.9)} interval.")
+    assert captions["levels"].startswith(f"{percent((rows['actual'] < rows['mean']).mean())} of the targets lie below")
+    ends = [number(end, 3) for end in np.quantile(rows["mean"], [0.05, 0.95])]
+    assert f"predictions are {ends[0]} to {ends[1]}" in captions["target"]
+    parts = [np.square(rows[name]).sum() for name in ("epistemic", "aleatoric")]
+    assert captions["parts"].startswith(f"{percent(parts[0] / sum(parts))} of the predicted variance")
+    correlation = found.score("Rank correlation").ensemble
+    assert f"is {number(correlation, 2)}:" in captions["error"]
+    assert ("chance" in found.verdicts["error"]) == (correlation <= 2 / (n - 1) ** 0.5) == ("surest of are" in trust(found))
+    labels = re.findall(r'<text class="label"[^>]*>([^<]*)</text>', Report(found).html)
+    measures = [f"{name} standard deviation, in kg" for name in ("predicted", "aleatoric", "epistemic")]
+    assert {"mass, in kg", "actual mass, in kg", *measures} <= set(labels)
+
+
+def trust(found: Evaluation) -> str:
+    return found.verdicts.get("trust", "")
+
+
+@made
+@given(sizes, seeds, st.floats(0, 3), st.integers(2, 4))
+def test_captions_of_classes(n: int, seed: int, skill: float, n_classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(3, n, n_classes)) * skill
+    target = rng.integers(n_classes, size=n)
+    logits[:, np.arange(n), target] += skill
+    mixture = Mixture(Categorical(logits=torch.from_numpy(logits)))
+    names = [f"class {i}" for i in range(n_classes)]
+    found = evaluate((mixture, target), constant=Categorical(torch.ones(n_classes)), labels=names)
+    captions, curves = told(found), found.curves
+    matrix: Any = np.array(list(curves["matrix"].values()))
+    assert found.score("Accuracy").ensemble == np.trace(matrix) / n
+    assert f"and is in {percent(np.trace(matrix) / n)}:" in captions["reliability"]
+    first = curves["target"]["label"][0]
+    there, guessed = percent(matrix[first].sum() / n), percent(matrix[:, first].sum() / n)
+    assert captions["target"].startswith(f"class {first} is there in {there} of the rows and predicted in {guessed}.")
+    off = matrix - np.diag(np.diag(matrix))
+    if off.max():
+        assert re.search(rf"taken for class \d, in {off.max()} row", captions["matrix"])
+    if "accuracy" in found.verdicts:
+        place = curves["accuracy"]["threshold"].index(0.9)
+        shares = percent(curves["accuracy"]["kept"][place]), percent(curves["accuracy"]["accuracy"][place])
+        assert f"in {shares[0]} of the rows, it is right in {shares[1]}." in captions["accuracy"]
+    if "roc" in curves:
+        area = np.trapezoid(curves["roc"]["found"], curves["roc"]["false"])
+        assert abs(area - found.score("AUROC").ensemble) < 0.05
+        assert captions["roc"].startswith(f"In {percent(found.score('AUROC').ensemble)} of pairs")
+        assert f"{percent(found.score('Average precision').ensemble)}; at random" in captions["precision"]
+    if "error" in found.verdicts:
+        assert captions["error"].startswith(f"In {percent(found.score('Error detection').ensemble)} of pairs")
+        assert ("chance" in found.verdicts["error"]) == ("surest of are" in trust(found))
