@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.members import Factory, Members, copy_runs
-from deep_ensembles.training.batches import BatchLoader, Block, Segment, segments, split_segments
+from deep_ensembles.training.batches import BatchLoader, Block, Segment, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Standardization
 from deep_ensembles.training.optimization import Stack, UpdateGroup
@@ -138,7 +138,7 @@ class _Session:
         for number, (loader, seen) in enumerate(readings):
             orders = [self._order(r) if seen is None else self._buffer_order(r, number, seen) for r in self.active]
             steps = [sum(self._steps(r)[number]) for r in self.active]
-            for segment in split_segments(segments(steps, self.recipe.batch_size), self._max_runs):
+            for segment in segments(steps, self.recipe.batch_size, self._max_runs):
                 parts = loader.group_steps(segment.stop - segment.start, segment.sizes)
                 if skip >= len(parts):
                     skip -= len(parts)

@@ -52,10 +52,10 @@ def prepare(
     Arguments:
         units: those of each run, where they are not to be measured.
     """
-    device = recipe.torch_device()
+    device, criterion = recipe.torch_device(), algorithm.criterion
     statistics, groups = _distinct_statistics(rows, runs, recipe)
     distinct = Standardization.stack([known.standardization for known in statistics])
-    inputs = distinct.inputs(rows.read(runs[0].rows[:4])[0][None], torch.float32, slice(0, 1))[0].to(device)
+    inputs = distinct.inputs(rows.read(runs[0].rows[:4])[0][None], torch.float32, [0])[0].to(device)
     moved = inputs.is_floating_point() if rows.parts is None else not all(rows.parts.whole)
     if algorithm.perturbation is not None and not moved:
         raise TypeError(f"`perturbation` needs floating-point inputs, got {rows.parts or inputs.dtype}")
@@ -64,19 +64,17 @@ def prepare(
     members.traits.bf16 = bf16
     _adapt_layers(members, rows, runs, distinct.select(groups))
     raw = _raw_outputs(members, inputs)
-    needs = _target_needs(raw, rows, algorithm.criterion, recipe)
-    if recipe.standardize_targets and needs.scaling in ("location-scale", "scale"):
-        statistics = [known.with_target_units(needs.scaling, algorithm.criterion.is_censored) for known in statistics]
-        distinct = Standardization.stack([known.standardization for known in statistics])
-    if units is not None:
-        given = [Standardization(**{name: unit[r] for name, unit in units.tensors().items()}) for r in range(len(runs))]
-        statistics = [dataclasses.replace(statistics[g], standardization=own) for g, own in zip(groups, given, strict=True)]
-        distinct, groups = units, list(range(len(runs)))
-    targets = distinct.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, slice(0, 1))[0].to(device)
-    _check_loss(raw, targets, algorithm.criterion)
-    of_runs = (statistics, groups, members.parameters.flat)
+    needs = _target_needs(raw, rows, criterion, recipe)
+    scaling, weights = needs.scaling if recipe.standardize_targets else None, [known.mean_weight for known in statistics]
+    if units is None:
+        units = Standardization.stack([known.for_head(scaling, criterion.is_censored) for known in statistics])
+    else:
+        groups, weights = list(range(len(runs))), [weights[group] for group in groups]
+    targets = units.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, [0])[0].to(device)
+    _check_loss(raw, targets, criterion)
+    of_runs = (units, weights, groups, members.parameters.flat)
     unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
-    return Prepared(members, batch_loader(rows, *of_runs), distinct.select(groups), unlabelled)
+    return Prepared(members, batch_loader(rows, *of_runs), units.select(groups), unlabelled)
 
 
 def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:
