@@ -5,7 +5,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -73,9 +73,7 @@ class BatchLoader(ABC):
 
     def standardized(self, read: Batch, groups: Sequence[int]) -> Batch:
         """Inputs, targets and weights as they were read, `[run · row, …]`, in the units of each run: `[run, row, …]`."""
-        inputs, targets, weights = (
-            None if part is None else part.to(self.precise).view(len(groups), -1, *part.shape[1:]) for part in read
-        )
+        inputs, targets, weights = (_by_run(part, len(groups), self.precise) for part in read)
         inputs = self.standardization.inputs(inputs, self.dtype, groups).to(self.device)
         targets = self.standardization.targets(targets, self.dtype, groups).to(self.device)
         if weights is not None:
@@ -85,7 +83,14 @@ class BatchLoader(ABC):
 
 def batch_loader(rows: Rows, *settings: Any) -> BatchLoader:
     """The loader for this kind of rows."""
-    return (_MemoryLoader if isinstance(rows, InMemory) else _StreamLoader)(rows, *settings)
+    kind: Any = _MemoryLoader if isinstance(rows, InMemory) else _StreamLoader
+    loader: BatchLoader = kind(rows, *settings)
+    return loader
+
+
+def _by_run(rows: Any, n_runs: int, device: torch.device) -> Any:
+    """Rows `[run · row, …]` as `[run, row, …]`."""
+    return None if rows is None else rows.to(device).view(n_runs, -1, *rows.shape[1:])
 
 
 class _MemoryLoader(BatchLoader):
@@ -125,7 +130,8 @@ class _MemoryLoader(BatchLoader):
         for drawn, sizes in zip(_split(index, map(sum, parts)), parts, strict=True):
             if self.prepared:
                 places = torch.from_numpy(drawn + groups[:, None] * self.drawn_from.n).to(self.device)
-                yield Block(*(None if part is None else _taken(part, places) for part in self.prepared), sizes)
+                inputs, targets, weights = (_taken(part, places) for part in self.prepared)
+                yield Block(inputs, targets, weights, sizes)
             else:
                 yield Block(*self.standardized(self.drawn_from.read(drawn.ravel()), groups.tolist()), sizes)
 
@@ -135,9 +141,9 @@ def _joined(parts: Sequence[Tensor]) -> Tensor:
     return parts[0][0].contiguous() if len(parts) == 1 else torch.cat([part[0] for part in parts])
 
 
-def _taken(rows: Tensor, places: Tensor) -> Tensor:
+def _taken(rows: Any, places: Tensor) -> Any:
     """Rows at places `[run, row]`."""
-    return rows.index_select(0, places.flatten()).view(*places.shape, *rows.shape[1:])
+    return None if rows is None else rows.index_select(0, places.flatten()).view(*places.shape, *rows.shape[1:])
 
 
 def _split(index: np.ndarray, sizes: Iterable[int]) -> list[np.ndarray]:
@@ -183,6 +189,12 @@ class Segment:
     def rows(self) -> slice:
         """The rows of the epoch that the segment covers."""
         return slice(self.first_row, self.first_row + sum(self.sizes))
+
+    def after(self, done: Steps, first_step: int) -> "Segment":
+        """What is left of it after some steps, where its epoch has had `first_step` steps before its rows were read."""
+        n_rows, n_steps = sum(map(sum, done)), sum(map(len, done))
+        step = first_step + self.first_step + n_steps
+        return replace(self, first_row=self.first_row + n_rows, first_step=step, sizes=self.sizes[n_steps:])
 
 
 def batch_sizes(n: int, size: int) -> list[int]:

@@ -18,6 +18,8 @@ from deep_ensembles._checks import require
 from deep_ensembles._tensors import check_kind
 from deep_ensembles.training.parts import InputParts, split_item
 
+Read = tuple[Tensor, Tensor, Tensor | None]  # inputs, targets and weights of some rows
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -133,19 +135,18 @@ class Standardization:
         Floating-point inputs come out in `dtype`; whole numbers that are not standardised (say, token numbers) stay.
         """
         precise = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else torch.float64
-        return _standardized(x, (self.input_shift, self.input_scale), precise, dtype, runs)
+        return _standardized(x, (self.input_shift, self.input_scale), runs, precise, dtype)
 
     def targets(self, y: Tensor, dtype: torch.dtype, runs: slice | Sequence[int] = slice(None)) -> Tensor:
         """Targets `[run or 1, batch, *targets]` in the units of the loss; class numbers stay as they are."""
-        return _standardized(y, (self.target_shift, self.target_scale), torch.float64, dtype, runs)
+        return _standardized(y, (self.target_shift, self.target_scale), runs, torch.float64, dtype)
 
 
-def _standardized(
-    values: Tensor, units: Sequence[Tensor | None], precise: torch.dtype, dtype: torch.dtype, runs: slice | Sequence[int]
-) -> Tensor:
+def _standardized(values: Tensor, units: tuple[Any, Any], runs: Any, precise: torch.dtype, dtype: torch.dtype) -> Tensor:
     """Values minus a shift, in units of a scale, where there are any; whole numbers without units stay."""
-    given = [unit[runs].unsqueeze(1).to(precise) for unit in units if unit is not None]
-    values = (values.to(precise) - given[0]) / given[1] if given else values
+    if units[0] is not None:
+        shift, scale = (unit[runs].unsqueeze(1).to(precise) for unit in units)
+        values = (values.to(precise) - shift) / scale
     return values.to(dtype) if values.is_floating_point() else values
 
 
@@ -186,7 +187,7 @@ class Rows(ABC):
         return self.n
 
     @abstractmethod
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+    def read(self, rows: np.ndarray) -> Read:
         """Inputs, targets and weights of some rows, in the units of the user."""
 
     def user_inputs(self, rows: np.ndarray) -> Any:
@@ -194,7 +195,7 @@ class Rows(ABC):
         inputs = self.read(rows)[0]
         return inputs if self.parts is None else self.parts.unpack(inputs)
 
-    def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def chunks(self, rows: np.ndarray) -> Iterator[Read]:
         """The same in pieces of bounded size."""
         size = _chunk_rows(_CHUNK_ROWS, self.read(rows[:1])[0])
         yield from (self.read(rows[start : start + size]) for start in range(0, len(rows), size))
@@ -224,16 +225,14 @@ class InMemory(Rows):
         weights: one number ≥ 0 per row.
     """
 
-    def __init__(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, parts: InputParts | None = None
-    ) -> None:
+    def __init__(self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, parts: Any = None) -> None:
         super().__init__(len(inputs), parts)
         for name, other in (("targets", targets), ("weights", weights)):
             if other is not None and len(other) != self.n:
                 raise ValueError(f"`{name}` must be as long as `inputs` ({self.n} rows), got {len(other)} rows")
         self.inputs, self.targets, self.weights = inputs, targets, weights
 
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+    def read(self, rows: np.ndarray) -> Read:
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.inputs.device)
         weights = None if self.weights is None else self.weights.index_select(0, index)
         return self.inputs.index_select(0, index), self.targets.index_select(0, index), weights
@@ -261,16 +260,16 @@ class Streamed(Rows):
         self.dataset, self.workers = dataset, workers
         self.parts = InputParts.of_item(split_item(_first_item(dataset))[0])
 
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+    def read(self, rows: np.ndarray) -> Read:
         return self.unpack_batch(default_collate([self.dataset[row] for row in Row.many(rows)]))
 
-    def unpack_batch(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def unpack_batch(self, batch: Any) -> Read:
         """Inputs, targets and weights of a collated batch of the dataset's items."""
         inputs, targets, weights = split_item(batch)
         targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
         return inputs if self.parts is None else self.parts.pack(inputs), targets, weights
 
-    def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def chunks(self, rows: np.ndarray) -> Iterator[Read]:
         size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
         batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
@@ -349,26 +348,25 @@ class RobustScaling:
         return median, torch.where(scale > 0, scale, usual.scale())
 
 
+Scaling = bool | RobustScaling
+
+
 def evenly_spaced(index: np.ndarray, most: int) -> np.ndarray:
     """Some of the rows, at most so many, evenly spaced."""
     return index[np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)]
 
 
-def row_statistics(
-    rows: Rows, index: np.ndarray, standardize_inputs: bool | RobustScaling, standardize_targets: bool | RobustScaling = True
-) -> RowStatistics:
+def row_statistics(rows: Rows, index: np.ndarray, of_inputs: Scaling, of_targets: Scaling = True) -> RowStatistics:
     """Measure the rows that a run trains on, in one pass; quantiles take another."""
     x, y, mean_weight = rows.moments(index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
     shift, scale, reach = _input_units(x, rows.parts)
-    if isinstance(standardize_inputs, RobustScaling) and x.mean.dim() == 1 and rows.parts is None:
-        shift, scale = standardize_inputs(rows, index, x)
-    units = y.mean, y.scale()
-    if isinstance(standardize_targets, RobustScaling):
-        units = standardize_targets(rows, index, y, of_targets=True)
-    inputs = (shift, scale, reach / scale) if standardize_inputs else (None, None, reach)
-    return RowStatistics(Standardization(*inputs, *units), mean_weight, y)
+    if isinstance(of_inputs, RobustScaling) and x.mean.dim() == 1 and rows.parts is None:
+        shift, scale = of_inputs(rows, index, x)
+    inputs: tuple[Any, Any, Any] = (shift, scale, reach / scale) if of_inputs else (None, None, reach)
+    units = of_targets(rows, index, y, of_targets=True) if isinstance(of_targets, RobustScaling) else (y.mean, y.scale())
+    return RowStatistics(Standardization(*inputs, units[0], units[1]), mean_weight, y)
 
 
 def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, Tensor]:

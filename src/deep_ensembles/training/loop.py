@@ -3,25 +3,22 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles.members import Factory, Members, copy_runs
-from deep_ensembles.training.batches import BatchLoader, Block, Segment, segments
+from deep_ensembles.members import Members, copy_runs
+from deep_ensembles.training.batches import BatchLoader, Block, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
-from deep_ensembles.training.data import Rows, Standardization
-from deep_ensembles.training.prepare import Prepared, fingerprint, prepare
-from deep_ensembles.training.recipe import Recipe, Run
+from deep_ensembles.training.prepare import Prepared, Trained, Training, fingerprint, prepare
+from deep_ensembles.training.recipe import Run
 from deep_ensembles.training.resources import limited_threads, work_per_row
 from deep_ensembles.training.state import Stack, TrainingState, UpdateGroup
-from deep_ensembles.training.step import Algorithm
 
 _CACHED_PARAMETERS = 1_250_000
 _EVALUATION_ROWS = 1024
@@ -34,56 +31,27 @@ class TrainingDiverged(RuntimeError):
     """A member's loss or weights became NaN or infinite, and restarts did not help."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The outcome of training.
-
-    Arguments:
-        members: the networks, in the order of the runs.
-        standardization: what each network's inputs and targets were standardised with.
-        history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
-        held_out: run → raw outputs for its held-out rows, each half from the epoch that was best for the other; of runs that
-            have such halves.
-        state: what another training needs to go on from here, where the recipe asks for it and no run is stopped early.
-    """
-
-    members: Members
-    standardization: Standardization
-    history: np.ndarray
-    held_out: dict[int, Tensor]
-    state: dict[str, Tensor] = field(default_factory=dict)
-
-
-def train(
-    build: Factory,
-    rows: Rows,
-    runs: Sequence[Run],
-    algorithm: Algorithm,
-    recipe: Recipe,
-    start: Trained | None = None,
-    report: Callable[[int, str], None] = lambda done, note: None,
-) -> Trained:
+def train(training: Training, report: Callable[[int, str], None] = lambda done, note: None) -> Trained:
     """Train all runs as one stack.
 
     Each run's result is what it would be alone: the loss is the sum over runs of the batch mean, optimisation is
     element-wise, and order, initialisation and noise come from the run's own seed.
 
     Arguments:
-        start: an earlier training of the same runs to go on from, with its units, up to `max_epochs` in all.
         report: called after every epoch with the number of epochs that are done, and how it stands.
     """
-    prepared = prepare(build, rows, runs, algorithm, recipe, None if start is None else start.standardization)
-    writer, interrupts = None, nullcontext(lambda: False)
+    prepared, recipe = prepare(training), training.recipe
+    writer, interrupts = None, cast(AbstractContextManager[Callable[[], bool]], nullcontext(lambda: False))
     if recipe.checkpoint is not None:
-        writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
+        writer = CheckpointWriter(recipe.checkpoint, fingerprint(training, prepared.members))
         interrupts = postponed_interrupts()
-    session = _Session(prepared, runs, algorithm, recipe, writer)
-    if start is not None:
-        session.go_on(start)
+    session = _Session(training, prepared, writer)
+    if training.start is not None:
+        session.go_on(training.start)
     session.resume()
     # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
-    by_hand = not algorithm.uses_autograd(prepared.members)
-    example = rows.read(runs[0].rows[:1])[0]
+    by_hand = not training.algorithm.uses_autograd(prepared.members)
+    example = training.rows.read(training.runs[0].rows[:1])[0]
     threads = limited_threads(work_per_row(prepared.members.parameters.flat.numel(), example) * recipe.batch_size)
     with threads, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
@@ -95,16 +63,15 @@ def train(
 class _Session:
     """A training under way: the stack of runs that are still trained, and the state of all."""
 
-    def __init__(
-        self, prepared: Prepared, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, writer: CheckpointWriter | None
-    ) -> None:
-        self.prepared, self.runs, self.algorithm, self.recipe, self.writer = prepared, list(runs), algorithm, recipe, writer
+    def __init__(self, training: Training, prepared: Prepared, writer: CheckpointWriter | None) -> None:
+        self.runs, self.algorithm, self.recipe = training.runs, training.algorithm, training.recipe
+        self.prepared, self.writer, recipe = prepared, writer, training.recipe
         self.interrupted: Callable[[], bool] = lambda: False
         self.end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
         self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
-        unlabelled = 0 if algorithm.unlabelled is None else len(algorithm.unlabelled)
-        self._permuted = lru_cache(len(runs) * (3 if unlabelled else 1))(partial(_permuted, self.runs, unlabelled))
+        unlabelled = 0 if self.algorithm.unlabelled is None else len(self.algorithm.unlabelled)
+        self._permuted = lru_cache(len(self.runs) * (3 if unlabelled else 1))(partial(_permuted, self.runs, unlabelled))
         self._activate(list(range(len(self.runs))), Stack(prepared.members, recipe))
         raw = prepared.members(self._probe)[0, 0].cpu()
         for r, run in enumerate(self.runs):
@@ -138,13 +105,10 @@ class _Session:
             sizes = [self._batch_sizes(r)[number] for r in self.active]
             for segment in segments([sum(of_run) for of_run in sizes], self.recipe.batch_size, self._max_runs):
                 parts = loader.group_steps(segment.stop - segment.start, segment.sizes)
-                if skip >= len(parts):
-                    skip -= len(parts)
-                    continue
-                index = np.stack([order[segment.rows] for order in orders[segment.start : segment.stop]])
-                moved = replace(segment, first_step=segment.first_step + first_step)
-                self._train_segment(loader, moved, index, parts, skip)
-                skip = 0
+                done, parts = parts[:skip], parts[skip:]
+                skip -= len(done)
+                if parts:
+                    self._train_segment(loader, segment.after(done, first_step), orders, parts)
             first_step += len(sizes[0])
             n_rows += [sum(of_run) for of_run in sizes]
             if time.monotonic() >= self.end:
@@ -173,36 +137,32 @@ class _Session:
         passes = [self._permuted(r, Purpose.UNLABELLED, part, repeats).ravel() for part in (number, number + 1)]
         return np.concatenate(passes)[first : first + n]
 
-    def _unlabelled(self, segment: Segment, first_row: int, parts: list[list[int]]) -> Iterator[Sequence[Tensor | None]]:
+    def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Sequence[Tensor | None]]:
         """Inputs without targets for the steps of each block, None where there are none."""
         loader, rows = self.prepared.unlabelled, self.algorithm.unlabelled
         if loader is None or rows is None:
             yield from ([None] * len(part) for part in parts)
             return
         runs = self.active[segment.start : segment.stop]
-        index = np.stack([self._unlabelled_order(r, len(rows))[segment.rows][first_row:] for r in runs])
+        index = np.stack([self._unlabelled_order(r, len(rows))[segment.rows] for r in runs])
         for block in loader.blocks(index, runs, parts):
             yield block.inputs.split(block.sizes, 1)
 
-    def _train_segment(
-        self, loader: BatchLoader, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int
-    ) -> None:
-        """Train runs on the rows `index[run, row]`, block by block; the first `skip` blocks are done."""
-        runs = self.active[segment.start : segment.stop]
-        first_row = sum(map(sum, parts[:skip]))
-        step = segment.first_step + sum(map(len, parts[:skip]))
-        window = self.stack.window(segment.start, segment.stop)
+    def _train_segment(self, loader: BatchLoader, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
+        """Train runs, whose rows are in these orders, on the rows of a segment, block by block."""
+        span, step = slice(segment.start, segment.stop), segment.first_step
+        runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
         update = self.stack.updater(segment.start, [self._update_group(r) for r in runs])
         scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
-        blocks = loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
-        for block, unlabelled in zip(blocks, self._unlabelled(segment, first_row, parts[skip:]), strict=True):
+        blocks = loader.blocks(np.stack([order[segment.rows] for order in orders[span]]), runs, parts, draws)
+        for block, unlabelled in zip(blocks, self._unlabelled(segment, parts), strict=True):
             raws = []
             for batch, others in zip(self._batches(block), unlabelled, strict=True):
                 raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), others))
                 update(step)
                 step += 1
-            self._record(block, torch.cat(raws, dim=1), segment)
+            self._record(block, torch.cat(raws, dim=1), span)
             interrupted = self.interrupted()
             self._save(None, interrupted)
             if interrupted:
@@ -246,11 +206,10 @@ class _Session:
         seeds = [s.integers(0, 2**62, (self._n_steps(r), 3)) for r, s in zip(runs, streams, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
-    def _record(self, block: Block, raw: Tensor, segment: Segment) -> None:
+    def _record(self, block: Block, raw: Tensor, span: slice) -> None:
         """Count a block as done, and add up the losses of its rows, each as it was before its step."""
         losses = self.algorithm.criterion.losses(raw, block.targets)
         losses = losses if block.weights is None else losses * block.weights
-        span = slice(segment.start, segment.stop)
         self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
         self.state.updates[self.active[span]] += len(block.sizes)
         self.position += 1
