@@ -67,14 +67,14 @@ def train_runs(training: Training, execution: Execution | None = None) -> Traine
         if isinstance(where, Processes) and recipe.checkpoint is None:
             folder = held.enter_context(tempfile.TemporaryDirectory())
             recipe = replace(recipe, checkpoint=Checkpoint(f"{folder}/state", every_seconds=_CHECKPOINT_SECONDS))
-        bar = progress("training", recipe.max_epochs * len(pieces), "epochs", verbose=recipe.verbose)
-        update = held.enter_context(bar)
+        n_epochs = recipe.max_epochs * len(pieces)
+        update = held.enter_context(progress("training", n_epochs, "epochs", verbose=recipe.verbose))
 
         def report(piece: tuple[int, Any], epochs: int, note: str | None = None) -> None:
             done[piece[0]] = epochs
             update(completed=sum(done.values()), **({} if note is None else {"note": note}))
 
-        work = partial(_train_piece, replace(training, recipe=recipe), len(pieces) > 1)
+        work = partial(_train_piece, replace(training, recipe=recipe))
         for piece, trained in where(work, pieces, report):
             results[piece[0]] = trained
             report(piece, recipe.max_epochs)
@@ -87,12 +87,9 @@ def _where(execution: Execution | None, n_pieces: int, seconds: float) -> Execut
     return InProcess() if execution is None or (least and (n_pieces == 1 or seconds < least)) else execution
 
 
-def _train_piece(
-    training: Training, several: bool, piece: tuple[int, list[int]], report: Callable[[int, str], None]
-) -> Trained:
-    number, runs = piece
-    recipe = training.recipe
-    if recipe.checkpoint is not None and several:
+def _train_piece(training: Training, piece: tuple[int, list[int]], report: Callable[[int, str], None]) -> Trained:
+    (number, runs), recipe = piece, training.recipe
+    if recipe.checkpoint is not None and len(runs) < len(training.runs):
         recipe = replace(recipe, checkpoint=recipe.checkpoint.numbered(f"part-{number}"))
     return train(replace(training, runs=[training.runs[run] for run in runs], recipe=recipe), report)
 
