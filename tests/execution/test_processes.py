@@ -22,6 +22,7 @@ from torch import nn
 from benchmarks.random_kills import random_kills
 from deep_ensembles import DeepEnsembleRegressor, Ensemble, Normal, cross_validate, fit_ensemble, load
 from deep_ensembles.execution import InProcess, Processes, Training, _runs, chosen_execution, processes
+from deep_ensembles.execution._runs import pieces_of
 from deep_ensembles.training import Algorithm, Criterion, InMemory, Recipe, Run, resources
 from deep_ensembles.training.parts import choose_inputs
 
@@ -76,12 +77,12 @@ def training(n_runs: int, n_rows: int, width: int, max_epochs: int) -> Training:
 
 
 def test_short_trainings_and_small_networks_are_one_stack() -> None:
-    assert [len(piece) for piece in training(5, 500, 50, 40).pieces()] == [5]
-    assert [len(piece) for piece in training(6, 10_000, 500, 100).pieces()] == [1] * 6
-    sizes = [len(piece) for piece in training(6, 10_000, 280, 100).pieces()]
+    assert [len(piece) for piece in pieces_of(training(5, 500, 50, 40))] == [5]
+    assert [len(piece) for piece in pieces_of(training(6, 10_000, 500, 100))] == [1] * 6
+    sizes = [len(piece) for piece in pieces_of(training(6, 10_000, 280, 100))]
     assert len(sizes) in (2, 4)
     assert sum(sizes) == 6
-    assert len(training(100, 10_000, 10, 40).pieces()) <= 2
+    assert len(pieces_of(training(100, 10_000, 10, 40))) <= 2
 
 
 @pytest.mark.usefixtures("always_cut")

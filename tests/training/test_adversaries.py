@@ -30,9 +30,9 @@ from deep_ensembles import (
 from deep_ensembles._random import Purpose, run_seeds, stream, torch_generators
 from deep_ensembles.members import assemble
 from deep_ensembles.perturbations import Divergence
+from deep_ensembles.training import Training, train
 from deep_ensembles.training.checkpoint import CheckpointWriter
 from deep_ensembles.training.data import InMemory
-from deep_ensembles.training.loop import train
 from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
@@ -204,9 +204,10 @@ def test_a_runs_factor_is_a_factor_on_epsilon():
     rows, seed = InMemory(*data()), run_seeds(0, 1)[0]
     runs = [Run(np.arange(120), seed, perturbation_factor=factor) for factor in (1.0, 3.0)]
     criterion, recipe = Criterion(Normal(), log_score), Recipe(max_epochs=2, standardize_targets=False)
-    one = train(NETWORK, rows, runs, Algorithm(criterion, VirtualAdversarial(0.1)), recipe).members.parameters.views
+    both = Training(NETWORK, rows, runs, Algorithm(criterion, VirtualAdversarial(0.1)), recipe)
+    farther = Training(NETWORK, rows, runs[:1], Algorithm(criterion, VirtualAdversarial(0.3)), recipe)
     # The probe's length has the factor too: the direction is found at another distance, and nearly the same.
-    other = train(NETWORK, rows, runs[:1], Algorithm(criterion, VirtualAdversarial(0.3)), recipe).members.parameters.views
+    one, other = (train(training).members.parameters.views for training in (both, farther))
     for name, view in one.items():
         torch.testing.assert_close(view[1], other[name][0], rtol=0, atol=1e-3)
         assert (view[1] - view[0]).abs().max() > 5e-3 or "bias" in name

@@ -89,6 +89,13 @@ def test_every_row_is_read_once_an_epoch_in_another_order(kind: str, tmp_path: P
     assert not np.array_equal(*orders)
 
 
+def test_blocks_of_which_no_row_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "SAMPLE_ROWS", 50)
+    rows = Surveyed(ArrayBlocks(mapped(tmp_path), Y), 3)
+    assert len(rows) <= 50 < rows.source.n_blocks
+    assert sum(rows.sizes) == N
+
+
 def test_units_are_those_of_all_rows_that_a_member_sees(tmp_path: Path) -> None:
     ensemble = fit_ensemble(NETWORK, mapped(tmp_path), Y, **{**SETTINGS, "max_epochs": 1})
     for member in range(3):

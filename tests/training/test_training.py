@@ -27,8 +27,8 @@ from deep_ensembles import (
 from deep_ensembles._random import run_seeds
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.members import Looped
+from deep_ensembles.training import Training, train
 from deep_ensembles.training.data import InMemory
-from deep_ensembles.training.loop import train
 from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe, Run, plan_runs
 from deep_ensembles.training.step import Algorithm
@@ -70,9 +70,9 @@ def test_runs_with_different_rows_are_what_they_are_alone() -> None:
     sizes = [131, 131, 130, 101, 60, 60, 7]
     runs = [Run(np.arange(n), seed) for n, seed in zip(sizes, run_seeds(0, len(sizes)), strict=True)]
     algorithm, recipe = Algorithm(Criterion(Normal(), log_score), None), Recipe(max_epochs=3, batch_size=50)
-    together = train(build, rows, runs, algorithm, recipe).members
+    together = train(Training(build, rows, runs, algorithm, recipe)).members
     for r, run in enumerate(runs):
-        alone = train(build, rows, [run], algorithm, recipe).members
+        alone = train(Training(build, rows, [run], algorithm, recipe)).members
         for name, view in together.parameters.views.items():
             torch.testing.assert_close(view[r], alone.parameters.views[name][0], rtol=1e-6, atol=1e-6)
         for name, buffer in together.buffers.items():
@@ -93,9 +93,9 @@ def test_runs_may_have_their_own_hyper_parameters() -> None:
     own = [{}, {"learning_rate": 0.001}, {"weight_decay": 0.5}, {"perturbation_factor": 20.0}]
     runs = [Run(np.arange(230), seed, **extra) for extra in own]
     algorithm, recipe = Algorithm(Criterion(Normal(), log_score), FastGradientSign(0.01)), Recipe(max_epochs=3)
-    together = train(NETWORK, rows, runs, algorithm, recipe).members.parameters.views
+    together = train(Training(NETWORK, rows, runs, algorithm, recipe)).members.parameters.views
     for r, run in enumerate(runs):
-        alone = train(NETWORK, rows, [run], algorithm, recipe).members.parameters.views
+        alone = train(Training(NETWORK, rows, [run], algorithm, recipe)).members.parameters.views
         for name in together:
             torch.testing.assert_close(together[name][r], alone[name][0], rtol=1e-5, atol=1e-6)
     flat = torch.stack([torch.cat([view[r].flatten() for view in together.values()]) for r in range(4)])
@@ -261,9 +261,9 @@ def test_held_out_scores_of_runs_with_different_numbers_of_rows() -> None:
     seeds = run_seeds(0, 4)
     runs = [Run(np.arange(60, 230), seed, rows) for seed, rows in zip(seeds, held_out, strict=True)]
     algorithm = Algorithm(Criterion(Normal(), log_score), None)
-    history = train(NETWORK, InMemory(x, y), runs, algorithm, Recipe(max_epochs=2)).history
+    history = train(Training(NETWORK, InMemory(x, y), runs, algorithm, Recipe(max_epochs=2))).history
     for r, run in enumerate(runs):
-        alone = train(NETWORK, InMemory(x, y), [run], algorithm, Recipe(max_epochs=2)).history
+        alone = train(Training(NETWORK, InMemory(x, y), [run], algorithm, Recipe(max_epochs=2))).history
         np.testing.assert_allclose(history[:, r], alone[:, 0], rtol=1e-5, atol=1e-5)
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from deep_ensembles import fit_ensemble, mlp
 from deep_ensembles.training.batches import batch_loader
-from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Moments, Streamed, row_statistics
+from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Moments, Standardization, Streamed, row_statistics
 
 PICTURES = torch.rand(400, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(400) % 7
@@ -41,14 +41,14 @@ def test_tables_are_looked_at_thousands_at_a_time():
 
 
 def test_rows_that_need_no_change_are_not_copied():
-    loader = batch_loader(rows := InMemory(PICTURES, LABELS), [row_statistics(rows, np.arange(400), False)], [0], PICTURES)
-    assert loader.inputs.data_ptr() == PICTURES.data_ptr()
+    loader = batch_loader(InMemory(PICTURES, LABELS), Standardization(), [1.0], [0], PICTURES)
+    assert loader.prepared[0].data_ptr() == PICTURES.data_ptr()
 
 
 def test_columns_are_turned_into_rows_once():
     table = torch.rand(7, 400).T
-    loader = batch_loader(rows := InMemory(table, LABELS), [row_statistics(rows, np.arange(400), False)], [0], table)
-    assert loader.inputs.is_contiguous()
+    loader = batch_loader(InMemory(table, LABELS), Standardization(), [1.0], [0], table)
+    assert loader.prepared[0].is_contiguous()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -4,7 +4,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,7 @@ from deep_ensembles._terminal import progress
 from deep_ensembles.execution.in_process import Execution, InProcess
 from deep_ensembles.execution.processes import Processes
 from deep_ensembles.members import concatenated_members
-from deep_ensembles.training import Algorithm, Checkpoint, Recipe, Rows, Run, Standardization, Trained, train
-from deep_ensembles.training.blocks import Surveyed
-from deep_ensembles.training.parts import NetworkFactory
+from deep_ensembles.training import Checkpoint, Standardization, Surveyed, Trained, Training, train
 from deep_ensembles.training.resources import check_memory, work_per_row
 
 # Multiplications of a step, of each network and of the stack, from which a larger stack gains little.
@@ -27,65 +25,56 @@ _PER_SECOND = 4e9  # multiplications, of rows forward and backward
 _CHECKPOINT_SECONDS = 10.0  # where the user keeps none
 
 
-@dataclass(frozen=True)
-class Training:
-    """A list of runs, and what they are trained on, with, and from."""
+def pieces_of(training: Training) -> list[list[int]]:
+    """The numbers of runs, cut into stacks that are trained each by itself: by the runs, never by who trains them.
 
-    build: NetworkFactory
-    rows: Rows
-    runs: Sequence[Run]
-    algorithm: Algorithm
-    recipe: Recipe
-    start: Trained | None = None
+    Trainings of seconds are one stack, as are rows that are read in blocks for all runs; of the others each piece is
+    large enough that a larger one would gain little. Their number is a power of two, which most machines divide evenly.
+    """
+    (step, work), n = _work(training), len(training.runs)
+    whole = work < _LEAST_WORK or isinstance(training.rows, Surveyed) or training.start or training.recipe.resumable
+    wanted = 1.0 if whole else n / math.ceil(_FULL_STEP / (step + _OVERHEAD))
+    parts = np.array_split(np.arange(n), min(n, 2 ** math.ceil(math.log2(max(1.0, wanted)))))
+    return [part.tolist() for part in parts]
 
-    def n_parameters(self) -> int:
-        """Of one network, as far as they have sizes before training."""
-        sized = [p for network in self.build.first for p in network.parameters() if not nn.parameter.is_lazy(p)]
-        return sum(p.numel() for p in sized)
 
-    def work(self) -> tuple[float, float]:
-        """Multiplications of a step of one network, and of the whole training."""
-        row = work_per_row(self.n_parameters(), self.rows.read(self.runs[0].rows[:1])[0])
-        n_rows = [len(run.rows) for run in self.runs]
-        return float(row * min(self.recipe.batch_size, max(n_rows))), float(row) * sum(n_rows) * self.recipe.max_epochs
+def _n_parameters(training: Training) -> int:
+    """Of one network, as far as they have sizes before training."""
+    parameters = [parameter for network in training.build.first for parameter in network.parameters()]
+    return sum(parameter.numel() for parameter in parameters if not nn.parameter.is_lazy(parameter))
 
-    def pieces(self) -> list[list[int]]:
-        """The numbers of runs, cut into stacks that are trained each by itself: by the runs, never by who trains them.
 
-        Trainings of seconds are one stack, as are rows that are read in blocks for all runs; of the others each piece is
-        large enough that a larger one would gain little. Their number is a power of two, which most machines divide evenly.
-        """
-        (step, work), n = self.work(), len(self.runs)
-        whole = work < _LEAST_WORK or isinstance(self.rows, Surveyed) or self.start or self.recipe.resumable
-        wanted = 1.0 if whole else n / math.ceil(_FULL_STEP / (step + _OVERHEAD))
-        parts = np.array_split(np.arange(n), min(n, 2 ** math.ceil(math.log2(max(1.0, wanted)))))
-        return [part.tolist() for part in parts]
+def _work(training: Training) -> tuple[float, float]:
+    """Multiplications of a step of one network, and of the whole training."""
+    row = work_per_row(_n_parameters(training), training.rows.read(training.runs[0].rows[:1])[0])
+    n_rows, recipe = [len(run.rows) for run in training.runs], training.recipe
+    return float(row * min(recipe.batch_size, max(n_rows))), float(row) * sum(n_rows) * recipe.max_epochs
 
 
 def train_runs(training: Training, execution: Execution | None = None) -> Trained:
     """Train a list of runs, piece by piece; by default in this process, one piece after another."""
-    pieces, recipe = list(enumerate(training.pieces())), training.recipe
-    where = suited(execution, len(pieces), training.work()[1])
+    pieces, recipe = list(enumerate(pieces_of(training))), training.recipe
+    where = suited(execution, len(pieces), _work(training)[1])
     at_once = min(where.workers, len(pieces))
     example = training.rows.read(np.arange(1))[0]
     n_numbers = 0 if isinstance(training.rows, Surveyed) else len(training.rows) * example.numel()
     here = at_once if isinstance(where, Processes) else 1  # a cluster has memory of its own
-    check_memory(len(pieces[0][1]) * training.n_parameters(), 4.0 * n_numbers, here)
+    check_memory(len(pieces[0][1]) * _n_parameters(training), 4.0 * n_numbers, here)
     if recipe.time_limit is not None:
-        recipe = replace(recipe, time_limit=recipe.time_limit * at_once / len(pieces))
+        recipe = replace(recipe, time_limit=recipe.time_limit / math.ceil(len(pieces) / at_once))
     done, results = dict.fromkeys(range(len(pieces)), 0), dict[int, Trained]()
     with ExitStack() as held:
         if isinstance(where, Processes) and recipe.checkpoint is None:
             folder = held.enter_context(tempfile.TemporaryDirectory())
             recipe = replace(recipe, checkpoint=Checkpoint(f"{folder}/state", every_seconds=_CHECKPOINT_SECONDS))
-        bar = progress("training", recipe.max_epochs * len(pieces), "epochs", verbose=recipe.verbose)
-        update = held.enter_context(bar)
+        n_epochs = recipe.max_epochs * len(pieces)
+        update = held.enter_context(progress("training", n_epochs, "epochs", verbose=recipe.verbose))
 
         def report(piece: tuple[int, Any], epochs: int, note: str | None = None) -> None:
             done[piece[0]] = epochs
             update(completed=sum(done.values()), **({} if note is None else {"note": note}))
 
-        work = partial(_train_piece, replace(training, recipe=recipe), len(pieces) > 1)
+        work = partial(_train_piece, replace(training, recipe=recipe))
         for piece, trained in where(work, pieces, report):
             results[piece[0]] = trained
             report(piece, recipe.max_epochs)
@@ -98,15 +87,11 @@ def suited(execution: Execution | None, n_pieces: int, work: float) -> Execution
     return InProcess() if execution is None or (least and (n_pieces == 1 or work / _PER_SECOND < least)) else execution
 
 
-def _train_piece(
-    training: Training, several: bool, piece: tuple[int, list[int]], report: Callable[[int, str], None]
-) -> Trained:
-    number, runs = piece
-    recipe = training.recipe
-    if recipe.checkpoint is not None and several:
+def _train_piece(training: Training, piece: tuple[int, list[int]], report: Callable[[int, str], None]) -> Trained:
+    (number, runs), recipe = piece, training.recipe
+    if recipe.checkpoint is not None and len(runs) < len(training.runs):
         recipe = replace(recipe, checkpoint=recipe.checkpoint.numbered(f"part-{number}"))
-    chosen = [training.runs[run] for run in runs]
-    return train(training.build, training.rows, chosen, training.algorithm, recipe, training.start, report)
+    return train(replace(training, runs=[training.runs[run] for run in runs], recipe=recipe), report)
 
 
 def _joined(parts: Sequence[Trained]) -> Trained:

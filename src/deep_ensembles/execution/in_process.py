@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+Work = Callable[..., Any]  # of an item, and of what it reports to if that is wanted
 Report = Callable[[Any, int, str], None]  # an item, how much of it is done, and a note
+Results = Iterator[tuple[Any, Any]]  # items and what became of them, as they are finished
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,7 @@ class InProcess:
         """How many items are worked on at once."""
         return 1
 
-    def __call__(
-        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None
-    ) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, work: Work, items: Sequence[Any], report: Report | None = None) -> Results:
         for item in items:
             yield item, work(item) if report is None else work(item, partial(report, item))
 
@@ -43,6 +43,4 @@ class Execution(Protocol):
     @property
     def workers(self) -> int: ...
 
-    def __call__(
-        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None, /
-    ) -> Iterator[tuple[Any, Any]]: ...
+    def __call__(self, work: Work, items: Sequence[Any], report: Report | None = None, /) -> Results: ...

@@ -4,7 +4,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from joblib.parallel import get_active_backend
 
 from deep_ensembles._checks import check_integer, require
 from deep_ensembles.execution._packing import outcome, packed, packed_apart, result_of, seldom, unpacked
-from deep_ensembles.execution.in_process import Execution, InProcess, Report
+from deep_ensembles.execution.in_process import Execution, InProcess, Report, Results, Work
 
 _MOST_DEATHS = 10  # of workers, one after another, without an item that is done
 _IDLE_SECONDS, _POLL_SECONDS = 300, 0.2
@@ -51,9 +51,7 @@ class Processes:
         """How many items are worked on at once."""
         return self.jobs or torch.cuda.device_count() or joblib.cpu_count()
 
-    def __call__(
-        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None
-    ) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, work: Work, items: Sequence[Any], report: Report | None = None) -> Results:
         left, deaths = dict(enumerate(map(packed, items))), 0
         how: dict[str, Any] = {"env": dict.fromkeys((*_THREADS, _WORKER), "1"), "initializer": _end_with}
         with tempfile.TemporaryDirectory(prefix="deep-ensembles-", ignore_cleanup_errors=True) as folder:

@@ -1,7 +1,7 @@
 """On the machines of a Ray cluster; the only file that knows Ray."""
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from deep_ensembles._checks import check_number
 from deep_ensembles.execution._packing import outcome, packed, packed_apart, result_of, seldom, unpacked
-from deep_ensembles.execution.in_process import Report
+from deep_ensembles.execution.in_process import Report, Results, Work
 
 try:
     import ray
@@ -51,9 +51,7 @@ class Ray:
         gpus = there.get("GPU", 0) / self.gpus if self.gpus else np.inf
         return max(1, int(min(there.get("CPU", 0) / self.cpus, gpus)))
 
-    def __call__(
-        self, work: Callable[..., Any], items: Sequence[Any], report: Report | None = None
-    ) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, work: Work, items: Sequence[Any], report: Report | None = None) -> Results:
         if not items:
             return
         self._connect()

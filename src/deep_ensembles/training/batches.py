@@ -4,7 +4,7 @@ import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,8 +15,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from deep_ensembles.training.blocks import Surveyed
-from deep_ensembles.training.data import InMemory, Row, Rows, RowStatistics, Standardization, Streamed
+from deep_ensembles.training.data import InMemory, Row, Rows, Standardization, Streamed
 
+Batch = tuple[Any, Any, Any]  # inputs, targets, and weights or None
 Draws = Sequence[tuple[int, int] | None]
 Steps = list[list[int]]  # their sizes, block by block
 # A loader, and which of its rows a run with some rows may see, if that is not those.
@@ -43,17 +44,20 @@ class BatchLoader(ABC):
     """Loads the batches of a training.
 
     Arguments:
-        statistics: those of distinct sets of rows.
-        groups: the number of each run's statistics.
+        rows: where they are from.
+        standardization: one for each distinct set of rows that runs train on.
+        mean_weights: of the rows of these sets.
+        groups: the number of each run's set.
         like: a tensor of the dtype and on the device that batches should have.
     """
 
-    rows: Rows
-
-    def __init__(self, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
-        self.groups, self.device, self.dtype = np.asarray(groups), like.device, like.dtype
-        self.standardization = Standardization.stack([known.standardization for known in statistics]).to(like.device)
-        self.mean_weights = torch.tensor([known.mean_weight for known in statistics], dtype=torch.float64)
+    def __init__(
+        self, rows: Any, standardization: Standardization, mean_weights: Sequence[float], groups: Sequence[int], like: Tensor
+    ) -> None:
+        self.rows, self.groups, self.device, self.dtype = rows, np.asarray(groups), like.device, like.dtype
+        self.precise = torch.device("cpu") if like.device.type == "mps" else like.device  # a device that has float64
+        self.standardization = standardization.to(self.precise)
+        self.mean_weights = torch.tensor(mean_weights, dtype=torch.float64, device=self.precise)
 
     def readings(self, epoch: int) -> Iterator[Reading]:
         """What an epoch reads one after the other; all at once, unless there is more than memory holds."""
@@ -67,24 +71,38 @@ class BatchLoader(ABC):
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         """The rows `index[run, row]`, block by block; in training, `draws` has each run's seed and epoch."""
 
-    def relative(self, weights: Tensor, groups: Sequence[int]) -> Tensor:
-        """Weights `[run, row]` in units of each run's mean weight."""
-        return (weights.double() / self.mean_weights[list(groups)].unsqueeze(1)).to(self.device, self.dtype)
+    def standardized(self, read: Batch, groups: Sequence[int]) -> Batch:
+        """Inputs, targets and weights as they were read, `[run · row, …]`, in the units of each run: `[run, row, …]`."""
+        inputs, targets, weights = (_by_run(part, len(groups), self.precise) for part in read)
+        inputs = self.standardization.inputs(inputs, self.dtype, groups).to(self.device)
+        targets = self.standardization.targets(targets, self.dtype, groups).to(self.device)
+        if weights is not None:
+            weights = (weights.double() / self.mean_weights[groups].unsqueeze(1)).to(self.dtype).to(self.device)
+        return inputs, targets, weights
 
 
-def batch_loader(rows: Rows, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> BatchLoader:
+def batch_loader(rows: Rows, *settings: Any) -> BatchLoader:
     """The loader for this kind of rows."""
     kind: Any = _MemoryLoader if isinstance(rows, InMemory) else _StreamLoader
-    return kind(rows, statistics, groups, like)
+    loader: BatchLoader = kind(rows, *settings)
+    return loader
+
+
+def _by_run(rows: Any, n_runs: int, device: torch.device) -> Any:
+    """Rows `[run · row, …]` as `[run, row, …]`."""
+    return None if rows is None else rows.to(device).view(n_runs, -1, *rows.shape[1:])
 
 
 class _MemoryLoader(BatchLoader):
-    """Rows are standardised once per distinct statistics where that is small, else as they are drawn."""
+    """Rows are standardised once for each of their sets where that is small, else as they are drawn."""
 
-    def __init__(self, rows: InMemory, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
-        super().__init__(statistics, groups, like)
-        self.rows, self.row_bytes, n = rows, max(1, math.prod(rows.inputs.shape[1:])) * 4, len(statistics)
-        self._take(rows, prepared=n == 1 or n * rows.n * self.row_bytes <= _PREPARED_BYTES)
+    def __init__(self, rows: InMemory, *settings: Any) -> None:
+        super().__init__(rows, *settings)
+        self.drawn_from, self.row_bytes, n = rows, max(1, math.prod(rows.inputs.shape[1:])) * 4, len(self.mean_weights)
+        self.prepared: list[Tensor | None] = []
+        if n == 1 or n * rows.n * self.row_bytes <= _PREPARED_BYTES:
+            whole = [self.standardized((rows.inputs, rows.targets, rows.weights), [group]) for group in range(n)]
+            self.prepared = [None if parts[0] is None else _joined(parts) for parts in zip(*whole, strict=True)]
 
     def readings(self, epoch: int) -> Iterator[Reading]:
         if not isinstance(self.rows, Surveyed):
@@ -92,19 +110,8 @@ class _MemoryLoader(BatchLoader):
             return
         for buffer, folds in self.rows.buffers(epoch):
             loader = copy.copy(self)
-            loader._take(buffer, prepared=False)
+            loader.drawn_from, loader.prepared = buffer, []
             yield loader, partial(self.rows.seen, folds)
-
-    def _take(self, rows: InMemory, prepared: bool) -> None:
-        self.n, self.weights, self.prepared = rows.n, rows.weights, prepared
-        ranges = [slice(g, g + 1) for g in range(len(self.mean_weights))]
-        self.inputs = rows.inputs.to("cpu" if self.device.type == "mps" else self.device)
-        targets = rows.targets.to(self.inputs.device)
-        if self.prepared:
-            inputs = [self.standardization.inputs(self.inputs[None], self.dtype, group)[0] for group in ranges]
-            self.inputs = _joined(inputs).to(self.device)
-        parts = [self.standardization.targets(targets[None], self.dtype, group)[0] for group in ranges]
-        self.targets = _joined(parts).to(self.device)
 
     def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
         rows = max(1, _BLOCK_BYTES // (self.row_bytes * n_runs))
@@ -119,37 +126,38 @@ class _MemoryLoader(BatchLoader):
         return parts
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        ends = itertools.accumulate(map(sum, parts), initial=0)
-        for (start, stop), part in zip(itertools.pairwise(ends), parts, strict=True):
-            yield self._block(index[:, start:stop], self.groups[list(runs)], part)
-
-    def _block(self, index: np.ndarray, groups: np.ndarray, sizes: list[int]) -> Block:
-        shape = index.shape
-        flat = torch.from_numpy(index.reshape(-1))
-        offset = torch.from_numpy((index + groups[:, None] * self.n).reshape(-1)) if groups.any() else flat
-        offset = offset.to(self.device)
-        inputs = self.inputs.index_select(0, offset if self.prepared else flat.to(self.inputs.device))
-        inputs = inputs.view(*shape, *inputs.shape[1:])
-        if not self.prepared:
-            inputs = self.standardization.inputs(inputs, self.dtype, groups.tolist()).to(self.device)
-        targets = self.targets.index_select(0, offset)
-        weights = None if self.weights is None else self.relative(self.weights[flat].view(shape), groups.tolist())
-        return Block(inputs, targets.view(*shape, *targets.shape[1:]), weights, sizes)
+        groups = self.groups[list(runs)]
+        for drawn, sizes in zip(_split(index, map(sum, parts)), parts, strict=True):
+            if self.prepared:
+                places = torch.from_numpy(drawn + groups[:, None] * self.drawn_from.n).to(self.device)
+                inputs, targets, weights = (_taken(part, places) for part in self.prepared)
+                yield Block(inputs, targets, weights, sizes)
+            else:
+                yield Block(*self.standardized(self.drawn_from.read(drawn.ravel()), groups.tolist()), sizes)
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """All parts as one tensor, row by row in memory; one alone that is so already is only read, and not copied."""
-    return parts[0].contiguous() if len(parts) == 1 else torch.cat(list(parts))
+    """Rows `[1, row, …]` of all parts as one tensor; one part alone that is row by row in memory is not copied."""
+    return parts[0][0].contiguous() if len(parts) == 1 else torch.cat([part[0] for part in parts])
+
+
+def _taken(rows: Any, places: Tensor) -> Any:
+    """Rows at places `[run, row]`."""
+    return None if rows is None else rows.index_select(0, places.flatten()).view(*places.shape, *rows.shape[1:])
+
+
+def _split(index: np.ndarray, sizes: Iterable[int]) -> list[np.ndarray]:
+    """Places `[run, row]` in consecutive parts of so many rows."""
+    return np.split(index, np.cumsum(list(sizes))[:-1], axis=1)
 
 
 class _StreamLoader(BatchLoader):
     """Rows are read ahead by a data loader, each step when it comes."""
 
-    def __init__(self, rows: Streamed, statistics: Sequence[RowStatistics], groups: Sequence[int], like: Tensor) -> None:
-        super().__init__(statistics, groups, like)
-        self.rows: Streamed = rows
+    def __init__(self, rows: Streamed, *settings: Any) -> None:
+        super().__init__(rows, *settings)
         self.batches: list[list[Row]] = []  # exchanged between epochs, so that workers live on
-        workers, pinned = rows.workers, like.device.type == "cuda"
+        workers, pinned = rows.workers, self.device.type == "cuda"
         self.data_loader = DataLoader(
             rows.dataset, batch_sampler=self.batches, num_workers=workers, persistent_workers=workers > 0, pin_memory=pinned
         )
@@ -158,19 +166,13 @@ class _StreamLoader(BatchLoader):
         return [[size] for size in sizes]
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        steps = np.split(index, np.cumsum(list(itertools.chain(*parts)))[:-1], axis=1)
-        drawn = draws or [None] * len(index)
+        drawn, groups = draws or [None] * len(index), self.groups[list(runs)].tolist()
         self.batches[:] = [
-            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)] for step in steps
+            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)]
+            for step in _split(index, itertools.chain(*parts))
         ]
-        groups = self.groups[list(runs)].tolist()
-        for shape, batch in zip((step.shape for step in steps), self.data_loader, strict=True):
-            inputs, targets, weights = self.rows.unpack_batch(batch)
-            inputs, targets = inputs.to(self.device), targets.to(self.device)
-            inputs = self.standardization.inputs(inputs.view(*shape, *inputs.shape[1:]), self.dtype, groups)
-            targets = self.standardization.targets(targets.view(*shape, *targets.shape[1:]), self.dtype, groups)
-            relative = None if weights is None else self.relative(weights.view(shape), groups)
-            yield Block(inputs, targets, relative, [shape[1]])
+        for sizes, batch in zip(parts, self.data_loader, strict=True):
+            yield Block(*self.standardized(self.rows.unpack_batch(batch), groups), sizes)
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,12 @@ class Segment:
         """The rows of the epoch that the segment covers."""
         return slice(self.first_row, self.first_row + sum(self.sizes))
 
+    def after(self, done: Steps, first_step: int) -> "Segment":
+        """What is left of it after some steps, where its epoch has had `first_step` steps before its rows were read."""
+        n_rows, n_steps = sum(map(sum, done)), sum(map(len, done))
+        step = first_step + self.first_step + n_steps
+        return replace(self, first_row=self.first_row + n_rows, first_step=step, sizes=self.sizes[n_steps:])
+
 
 def batch_sizes(n: int, size: int) -> list[int]:
     """Batch sizes for n rows; a last batch of a single row joins the one before it (batch norm needs two).
@@ -202,37 +210,29 @@ def batch_sizes(n: int, size: int) -> list[int]:
     return sizes
 
 
-def segments(counts: Sequence[int], batch_size: int) -> list[Segment]:
+def segments(counts: Sequence[int], batch_size: int, max_runs: int | None = None) -> list[Segment]:
     """Steps that all runs take together first, then what is left, range by range of runs with equally many rows.
 
     No batch is ever padded: batch norm in one run must not see rows that another run needed.
 
+    Arguments:
+        counts: how many rows each run has.
+        max_runs: how many runs may go together; None for any number.
+
     Example:
         >>> [(s.start, s.stop, s.sizes) for s in segments([250, 250, 230], 100)]
         [(0, 3, [100, 100]), (0, 2, [50]), (2, 3, [30])]
-    """
-    sizes = [batch_sizes(n, batch_size) for n in counts]
-    shared = len(sizes[0])
-    while any(other[:shared] != sizes[0][:shared] for other in sizes):
-        shared -= 1
-    result = [Segment(0, len(counts), 0, 0, sizes[0][:shared])] if shared else []
-    for start, stop in equal_ranges(counts):
-        if rest := sizes[start][shared:]:
-            result.append(Segment(start, stop, sum(sizes[start][:shared]), shared, rest))
-    return result
-
-
-def split_segments(wide: Sequence[Segment], max_runs: int) -> list[Segment]:
-    """The same steps for at most so many runs at a time.
-
-    Example:
-        >>> [(s.start, s.stop) for s in split_segments(segments([10] * 5, 10), 2)]
+        >>> [(s.start, s.stop) for s in segments([10] * 5, 10, max_runs=2)]
         [(0, 2), (2, 4), (4, 5)]
     """
+    sizes = [batch_sizes(n, batch_size) for n in counts]
+    shared = sum(1 for _ in itertools.takewhile(lambda step: len(set(step)) == 1, zip(*sizes, strict=False)))
+    wide = [(0, len(counts), 0, shared)] + [(*ends, shared, len(sizes[ends[0]])) for ends in equal_ranges(counts)]
     return [
-        replace(segment, start=start, stop=min(start + max_runs, segment.stop))
-        for segment in wide
-        for start in range(segment.start, segment.stop, max_runs)
+        Segment(first, min(first + (max_runs or stop), stop), sum(sizes[start][:step]), step, sizes[start][step:end])
+        for start, stop, step, end in wide
+        if step < end
+        for first in range(start, stop, max_runs or stop)
     ]
 
 

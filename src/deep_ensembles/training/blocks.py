@@ -141,7 +141,7 @@ def row_keys(rows: np.ndarray) -> np.ndarray:
         >>> bool(keys[0] == keys[2]), bool(keys[0] == keys[1])
         (True, False)
     """
-    flat = rows.reshape(len(rows), -1)
+    flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     flat = np.ascontiguousarray(flat + 0 if flat.dtype.kind == "f" else flat)  # no -0.0
     bits = flat.view(f"u{flat.itemsize}").astype(np.uint64)
     keys = bits @ np.random.default_rng(0).integers(0, 2**64, bits.shape[1], dtype=np.uint64)

@@ -95,9 +95,8 @@ class CheckpointWriter:
     def due(self, epoch: int | None) -> bool:
         """Whether to write now; `epoch` is the number of epochs done, or None within an epoch."""
         every, seconds = self.settings.every_epochs, self.settings.every_seconds
-        if epoch is not None and every is not None and epoch % every == 0:
-            return True
-        return seconds is not None and time.monotonic() - self._last >= seconds
+        is_late = seconds is not None and time.monotonic() - self._last >= seconds
+        return is_late or (epoch is not None and every is not None and epoch % every == 0)
 
     def write(self, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Replace the file by this state, at once or not at all."""
@@ -107,9 +106,8 @@ class CheckpointWriter:
         try:
             write_atomically(location(self.settings.path), safetensors.torch.save(stored, metadata))
         except OSError as error:
-            reason = error.strerror or error
-            told = f"the checkpoint {self.settings.path} cannot be written ({reason}); the one before is intact"
-            raise OSError(error.errno, told) from error
+            raise OSError(error.errno, f"the checkpoint {self.settings.path} cannot be written ({error.strerror or error}); "
+                                       "the one before is intact") from error  # fmt: skip
         self._last = time.monotonic()
 
     def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

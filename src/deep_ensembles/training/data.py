@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from deep_ensembles._checks import require
 from deep_ensembles._tensors import check_kind
 from deep_ensembles.training.parts import InputParts, split_item
+
+Read = tuple[Tensor, Tensor, Tensor | None]  # inputs, targets and weights of some rows
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,19 @@ class Moments:
         """Moments of rows `[row, *dimensions]`; a row of weight 2 counts as two rows."""
         rows = rows.double()
         if weights is not None:
-            rows, weights = rows[weights > 0], weights[weights > 0]
+            rows, weights = rows[weights > 0], weights[weights > 0].double()
         if not len(rows):
             nothing = rows.new_zeros(rows.shape[1:])
             return cls(0.0, nothing, nothing, nothing + torch.inf, nothing - torch.inf)
-        low, high = rows.amin(0), rows.amax(0)
-        if weights is None:
-            weights = rows.new_ones(len(rows))
-        total = float(weights.double().sum())
-        shares = (weights.double() / total).reshape(-1, *[1] * (rows.dim() - 1))
+        weights = rows.new_ones(len(rows)) if weights is None else weights
+        total = float(weights.sum())
+        shares = (weights / total).reshape(-1, *[1] * (rows.dim() - 1))
         mean = (rows * shares).sum(0)
         centred = rows - mean
         greatest = centred.abs().amax(0)
         unit = torch.where(greatest > 0, greatest, torch.ones_like(greatest))  # squares must neither under- nor overflow
         deviation = unit * ((centred / unit).square() * shares).sum(0).sqrt()
-        return cls(total, mean, deviation, low, high)
+        return cls(total, mean, deviation, rows.amin(0), rows.amax(0))
 
     def merged(self, other: Moments) -> Moments:
         """Moments of both sets of rows together, exact for huge offsets (Chan, Golub, LeVeque 1983)."""
@@ -77,8 +77,7 @@ class Moments:
 
     def scale(self) -> Tensor:
         """The deviation, 1 where all values are the same, so that constant columns do not divide by zero."""
-        constant = self.high <= self.low
-        return torch.where(constant, torch.ones_like(self.deviation), self.deviation)
+        return torch.where(self.high <= self.low, torch.ones_like(self.deviation), self.deviation)
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,7 @@ class Standardization:
     @classmethod
     def stack(cls, runs: Sequence[Standardization]) -> Standardization:
         """The standardisations of single runs as one."""
-        lists = {f.name: [getattr(run, f.name) for run in runs] for f in fields(cls)}
-        return cls(**{name: None if values[0] is None else torch.stack(values) for name, values in lists.items()})
+        return cls(**{name: torch.stack([run.tensors()[name] for run in runs]) for name in runs[0].tensors()})
 
     @classmethod
     def concatenated(cls, parts: Sequence[Standardization]) -> Standardization:
@@ -109,7 +107,7 @@ class Standardization:
 
     def select(self, runs: Sequence[int]) -> Standardization:
         """The standardisations of some runs."""
-        return self._mapped(lambda tensor: tensor[list(runs)])
+        return Standardization(**{name: tensor[list(runs)] for name, tensor in self.tensors().items()})
 
     def of_first_target(self) -> Standardization:
         """With the units of the first target alone, as if there were no other."""
@@ -118,12 +116,8 @@ class Standardization:
         return replace(self, target_shift=self.target_shift[:, 0], target_scale=self.target_scale[:, 0])
 
     def to(self, device: torch.device) -> Standardization:
-        """The same on a device; float32 where the device has no float64."""
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        return self._mapped(lambda tensor: tensor.to(device, dtype))
-
-    def _mapped(self, change: Callable[[Tensor], Tensor]) -> Standardization:
-        return Standardization(**{name: change(tensor) for name, tensor in self.tensors().items()})
+        """The same on a device."""
+        return Standardization(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
 
     def tensors(self) -> dict[str, Tensor]:
         """What there is, by name."""
@@ -132,27 +126,28 @@ class Standardization:
     @property
     def shared(self) -> bool:
         """Whether all runs see the same numbers for the same input."""
-        if self.input_shift is None or self.input_scale is None:
-            return True
-        return bool((self.input_shift == self.input_shift[:1]).all() and (self.input_scale == self.input_scale[:1]).all())
+        units = [unit for unit in (self.input_shift, self.input_scale) if unit is not None]
+        return all(torch.equal(unit, unit[:1].expand_as(unit)) for unit in units)
 
     def inputs(self, x: Tensor, dtype: torch.dtype, runs: slice | Sequence[int] = slice(None)) -> Tensor:
         """Inputs `[run or 1, batch, *features]` as the networks of these runs see them.
 
         Floating-point inputs come out in `dtype`; whole numbers that are not standardised (say, token numbers) stay.
         """
-        if self.input_shift is not None and self.input_scale is not None:
-            precise = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else torch.float64
-            shift, scale = (unit[runs].unsqueeze(1).to(precise) for unit in (self.input_shift, self.input_scale))
-            x = (x.to(precise) - shift) / scale
-        return x.to(dtype) if x.is_floating_point() else x
+        precise = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else torch.float64
+        return _standardized(x, (self.input_shift, self.input_scale), runs, precise, dtype)
 
     def targets(self, y: Tensor, dtype: torch.dtype, runs: slice | Sequence[int] = slice(None)) -> Tensor:
         """Targets `[run or 1, batch, *targets]` in the units of the loss; class numbers stay as they are."""
-        if self.target_shift is not None and self.target_scale is not None:
-            precise = self.target_shift.dtype
-            y = (y.to(precise) - self.target_shift[runs].unsqueeze(1)) / self.target_scale[runs].unsqueeze(1)
-        return y.to(dtype) if y.is_floating_point() else y
+        return _standardized(y, (self.target_shift, self.target_scale), runs, torch.float64, dtype)
+
+
+def _standardized(values: Tensor, units: tuple[Any, Any], runs: Any, precise: torch.dtype, dtype: torch.dtype) -> Tensor:
+    """Values minus a shift, in units of a scale, where there are any; whole numbers without units stay."""
+    if units[0] is not None:
+        shift, scale = (unit[runs].unsqueeze(1).to(precise) for unit in units)
+        values = (values.to(precise) - shift) / scale
+    return values.to(dtype) if values.is_floating_point() else values
 
 
 _CHUNK_ROWS, _CHUNK_STREAMED_ROWS = 8192, 256
@@ -192,7 +187,7 @@ class Rows(ABC):
         return self.n
 
     @abstractmethod
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+    def read(self, rows: np.ndarray) -> Read:
         """Inputs, targets and weights of some rows, in the units of the user."""
 
     def user_inputs(self, rows: np.ndarray) -> Any:
@@ -200,11 +195,10 @@ class Rows(ABC):
         inputs = self.read(rows)[0]
         return inputs if self.parts is None else self.parts.unpack(inputs)
 
-    def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def chunks(self, rows: np.ndarray) -> Iterator[Read]:
         """The same in pieces of bounded size."""
         size = _chunk_rows(_CHUNK_ROWS, self.read(rows[:1])[0])
-        for start in range(0, len(rows), size):
-            yield self.read(rows[start : start + size])
+        yield from (self.read(rows[start : start + size]) for start in range(0, len(rows), size))
 
     def moments(self, rows: np.ndarray) -> tuple[Moments, Moments, float]:
         """Moments of inputs and of targets, and the mean weight, in one pass."""
@@ -231,16 +225,14 @@ class InMemory(Rows):
         weights: one number ≥ 0 per row.
     """
 
-    def __init__(
-        self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, parts: InputParts | None = None
-    ) -> None:
+    def __init__(self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, parts: Any = None) -> None:
         super().__init__(len(inputs), parts)
         for name, other in (("targets", targets), ("weights", weights)):
             if other is not None and len(other) != self.n:
                 raise ValueError(f"`{name}` must be as long as `inputs` ({self.n} rows), got {len(other)} rows")
         self.inputs, self.targets, self.weights = inputs, targets, weights
 
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+    def read(self, rows: np.ndarray) -> Read:
         index = torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.inputs.device)
         weights = None if self.weights is None else self.weights.index_select(0, index)
         return self.inputs.index_select(0, index), self.targets.index_select(0, index), weights
@@ -268,16 +260,16 @@ class Streamed(Rows):
         self.dataset, self.workers = dataset, workers
         self.parts = InputParts.of_item(split_item(_first_item(dataset))[0])
 
-    def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor | None]:
+    def read(self, rows: np.ndarray) -> Read:
         return self.unpack_batch(default_collate([self.dataset[row] for row in Row.many(rows)]))
 
-    def unpack_batch(self, batch: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    def unpack_batch(self, batch: Any) -> Read:
         """Inputs, targets and weights of a collated batch of the dataset's items."""
         inputs, targets, weights = split_item(batch)
         targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
         return inputs if self.parts is None else self.parts.pack(inputs), targets, weights
 
-    def chunks(self, rows: np.ndarray) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    def chunks(self, rows: np.ndarray) -> Iterator[Read]:
         size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
         batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
@@ -307,24 +299,23 @@ class RowStatistics:
     """What is measured on the rows that a run trains on.
 
     Arguments:
-        standardization: of inputs.
+        standardization: of inputs, and of targets by location and scale.
         mean_weight: of a row.
         targets: their moments.
-        target_units: what to take from targets, and what to divide them by.
     """
 
     standardization: Standardization
     mean_weight: float
     targets: Moments
-    target_units: tuple[Tensor, Tensor]
 
-    def with_target_units(self, scaling: str, is_censored: bool) -> RowStatistics:
-        """With the standardisation that a head's `scaling` asks for: of location and scale, or of the scale alone.
+    def for_head(self, scaling: str | None, is_censored: bool) -> Standardization:
+        """The standardisation that a head's `scaling` asks for: of location and scale, of the scale alone, or of neither.
 
         Where targets are times and whether they were events', the second has no unit.
         """
-        y = self.targets
-        shift, scale = self.target_units
+        y, shift, scale = self.targets, self.standardization.target_shift, self.standardization.target_scale
+        if scaling not in ("location-scale", "scale") or shift is None or scale is None:
+            return replace(self.standardization, target_shift=None, target_scale=None)
         if scaling == "scale":
             mean = torch.where(y.low >= 0, y.mean, torch.hypot(y.mean, y.deviation))
             shift, scale = torch.zeros_like(shift), torch.where(mean > 0, mean, torch.ones_like(mean))
@@ -333,7 +324,7 @@ class RowStatistics:
                              f"got {scale.tolist()}; change their unit")  # fmt: skip
         if is_censored:
             shift, scale = shift * torch.tensor([1.0, 0.0]), torch.stack([scale[0], torch.ones_like(scale[0])])
-        return replace(self, standardization=replace(self.standardization, target_shift=shift, target_scale=scale))
+        return replace(self.standardization, target_shift=shift, target_scale=scale)
 
 
 @dataclass(frozen=True)
@@ -357,28 +348,25 @@ class RobustScaling:
         return median, torch.where(scale > 0, scale, usual.scale())
 
 
+Scaling = bool | RobustScaling
+
+
 def evenly_spaced(index: np.ndarray, most: int) -> np.ndarray:
     """Some of the rows, at most so many, evenly spaced."""
     return index[np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)]
 
 
-def row_statistics(
-    rows: Rows, index: np.ndarray, standardize_inputs: bool | RobustScaling, standardize_targets: bool | RobustScaling = True
-) -> RowStatistics:
+def row_statistics(rows: Rows, index: np.ndarray, of_inputs: Scaling, of_targets: Scaling = True) -> RowStatistics:
     """Measure the rows that a run trains on, in one pass; quantiles take another."""
     x, y, mean_weight = rows.moments(index)
     if not bool(x.mean.isfinite().all()) or not bool(y.mean.isfinite().all()):
         raise ValueError("`inputs` and `targets` must be finite, got NaN or infinity")
     shift, scale, reach = _input_units(x, rows.parts)
-    if isinstance(standardize_inputs, RobustScaling) and x.mean.dim() == 1 and rows.parts is None:
-        shift, scale = standardize_inputs(rows, index, x)
-    parts = {"input_range": reach}
-    if standardize_inputs:
-        parts = {"input_range": reach / scale, "input_shift": shift, "input_scale": scale}
-    units = y.mean, y.scale()
-    if isinstance(standardize_targets, RobustScaling):
-        units = standardize_targets(rows, index, y, of_targets=True)
-    return RowStatistics(Standardization(**parts), mean_weight, y, units)
+    if isinstance(of_inputs, RobustScaling) and x.mean.dim() == 1 and rows.parts is None:
+        shift, scale = of_inputs(rows, index, x)
+    inputs: tuple[Any, Any, Any] = (shift, scale, reach / scale) if of_inputs else (None, None, reach)
+    units = of_targets(rows, index, y, of_targets=True) if isinstance(of_targets, RobustScaling) else (y.mean, y.scale())
+    return RowStatistics(Standardization(*inputs, units[0], units[1]), mean_weight, y)
 
 
 def _input_units(x: Moments, parts: InputParts | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,25 +3,22 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache, partial
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles.members import Factory, Members, copy_runs
-from deep_ensembles.training.batches import BatchLoader, Block, Segment, segments, split_segments
+from deep_ensembles.members import Members, copy_runs
+from deep_ensembles.training.batches import BatchLoader, Block, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
-from deep_ensembles.training.data import Rows, Standardization
-from deep_ensembles.training.optimization import Stack, UpdateGroup
-from deep_ensembles.training.prepare import Prepared, fingerprint, prepare
-from deep_ensembles.training.recipe import Recipe, Run
+from deep_ensembles.training.prepare import Prepared, Trained, Training, fingerprint, prepare
+from deep_ensembles.training.recipe import Run
 from deep_ensembles.training.resources import limited_threads, work_per_row
-from deep_ensembles.training.state import TrainingState
-from deep_ensembles.training.step import Algorithm
+from deep_ensembles.training.state import Stack, TrainingState, UpdateGroup
 
 _CACHED_PARAMETERS = 1_250_000
 _EVALUATION_ROWS = 1024
@@ -34,62 +31,31 @@ class TrainingDiverged(RuntimeError):
     """A member's loss or weights became NaN or infinite, and restarts did not help."""
 
 
-@dataclass(frozen=True)
-class Trained:
-    """The outcome of training.
-
-    Arguments:
-        members: the networks, in the order of the runs.
-        standardization: what each network's inputs and targets were standardised with.
-        history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
-        held_out: run → raw outputs for its held-out rows, each half from the epoch that was best for the other; of runs that
-            have such halves.
-        state: what another training needs to go on from here, where the recipe asks for it and no run is stopped early.
-    """
-
-    members: Members
-    standardization: Standardization
-    history: np.ndarray
-    held_out: dict[int, Tensor]
-    state: dict[str, Tensor] = field(default_factory=dict)
-
-
-def train(
-    build: Factory,
-    rows: Rows,
-    runs: Sequence[Run],
-    algorithm: Algorithm,
-    recipe: Recipe,
-    start: Trained | None = None,
-    report: Callable[[int, str], None] = lambda done, note: None,
-) -> Trained:
+def train(training: Training, report: Callable[[int, str], None] = lambda done, note: None) -> Trained:
     """Train all runs as one stack.
 
     Each run's result is what it would be alone: the loss is the sum over runs of the batch mean, optimisation is
     element-wise, and order, initialisation and noise come from the run's own seed.
 
     Arguments:
-        start: an earlier training of the same runs to go on from, with its units, up to `max_epochs` in all.
         report: called after every epoch with the number of epochs that are done, and how it stands.
     """
-    prepared = prepare(build, rows, runs, algorithm, recipe, None if start is None else start.standardization)
-    writer = None
+    prepared, recipe = prepare(training), training.recipe
+    writer, interrupts = None, cast(AbstractContextManager[Callable[[], bool]], nullcontext(lambda: False))
     if recipe.checkpoint is not None:
-        writer = CheckpointWriter(recipe.checkpoint, fingerprint(rows, runs, algorithm, recipe, prepared.members))
-    session = _Session(prepared, runs, algorithm, recipe, writer)
-    if start is not None:
-        session.go_on(start)
+        writer = CheckpointWriter(recipe.checkpoint, fingerprint(training, prepared.members))
+        interrupts = postponed_interrupts()
+    session = _Session(training, prepared, writer)
+    if training.start is not None:
+        session.go_on(training.start)
     session.resume()
     # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
-    by_hand = not algorithm.uses_autograd(prepared.members)
-    interrupts = postponed_interrupts() if writer is not None else nullcontext(lambda: False)
-    example = rows.read(runs[0].rows[:1])[0]
+    by_hand = not training.algorithm.uses_autograd(prepared.members)
+    example = training.rows.read(training.runs[0].rows[:1])[0]
     threads = limited_threads(work_per_row(prepared.members.parameters.flat.numel(), example) * recipe.batch_size)
     with threads, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
-            if time.monotonic() >= session.end:
-                session.active = []
             report(session.epochs_done(), f"members {len(session.active)}  score {session.state.latest_score():.4f}")
     return session.result()
 
@@ -97,17 +63,16 @@ def train(
 class _Session:
     """A training under way: the stack of runs that are still trained, and the state of all."""
 
-    def __init__(
-        self, prepared: Prepared, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, writer: CheckpointWriter | None
-    ) -> None:
-        self.prepared, self.runs, self.algorithm, self.recipe, self.writer = prepared, list(runs), algorithm, recipe, writer
+    def __init__(self, training: Training, prepared: Prepared, writer: CheckpointWriter | None) -> None:
+        self.runs, self.algorithm, self.recipe = training.runs, training.algorithm, training.recipe
+        self.prepared, self.writer, recipe = prepared, writer, training.recipe
         self.interrupted: Callable[[], bool] = lambda: False
         self.end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
         self.state = TrainingState(prepared.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
-        self._orders: dict[int, tuple[int, np.ndarray]] = {}
-        self._passes: dict[tuple[int, int], np.ndarray] = {}
-        self._activate(list(range(len(self.runs))), Stack(prepared.members, recipe.averaging))
+        unlabelled = 0 if self.algorithm.unlabelled is None else len(self.algorithm.unlabelled)
+        self._permuted = lru_cache(len(self.runs) * (3 if unlabelled else 1))(partial(_permuted, self.runs, unlabelled))
+        self._activate(list(range(len(self.runs))), Stack(prepared.members, recipe))
         raw = prepared.members(self._probe)[0, 0].cpu()
         for r, run in enumerate(self.runs):
             if run.n_first_half:
@@ -137,31 +102,26 @@ class _Session:
         readings = self.prepared.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
         for number, (loader, seen) in enumerate(readings):
             orders = [self._order(r) if seen is None else self._buffer_order(r, number, seen) for r in self.active]
-            steps = [sum(self._steps(r)[number]) for r in self.active]
-            for segment in split_segments(segments(steps, self.recipe.batch_size), self._max_runs):
+            sizes = [self._batch_sizes(r)[number] for r in self.active]
+            for segment in segments([sum(of_run) for of_run in sizes], self.recipe.batch_size, self._max_runs):
                 parts = loader.group_steps(segment.stop - segment.start, segment.sizes)
-                if skip >= len(parts):
-                    skip -= len(parts)
-                    continue
-                index = np.stack([order[segment.rows] for order in orders[segment.start : segment.stop]])
-                moved = replace(segment, first_step=segment.first_step + first_step)
-                self._train_segment(loader, moved, index, parts, skip)
-                skip = 0
-            first_step += len(self._steps(first)[number])
-            n_rows += steps
+                done, parts = parts[:skip], parts[skip:]
+                skip -= len(done)
+                if parts:
+                    self._train_segment(loader, segment.after(done, first_step), orders, parts)
+            first_step += len(sizes[0])
+            n_rows += [sum(of_run) for of_run in sizes]
             if time.monotonic() >= self.end:
                 break
         self._end_epoch(n_rows)
+        if time.monotonic() >= self.end:
+            self.active = []
 
     def _order(self, r: int) -> np.ndarray:
         """The rows of a run in the order of its current epoch; orders are drawn for a few epochs at once."""
-        run, epoch = self.runs[r], int(self.state.epoch[r])
-        ahead = min(16, max(1, _ORDER_ROWS // len(run.rows)))
-        number, within = divmod(epoch, ahead)
-        if r not in self._orders or self._orders[r][0] != number:
-            rows = np.broadcast_to(run.rows, (ahead, len(run.rows)))
-            self._orders[r] = number, stream(run.seed, Purpose.ORDER, number).permuted(rows, axis=1)
-        return self._orders[r][1][within]
+        ahead = min(16, max(1, _ORDER_ROWS // len(self.runs[r].rows)))
+        number, within = divmod(int(self.state.epoch[r]), ahead)
+        return self._permuted(r, Purpose.ORDER, number, ahead)[within]
 
     def _buffer_order(self, r: int, number: int, seen: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """The rows of a run in a buffer in random order; as many as planned, so that some come twice where they are few."""
@@ -174,48 +134,39 @@ class _Session:
         n = len(self.runs[r].rows)
         repeats = math.ceil(n / n_unlabelled)
         number, first = divmod(int(self.state.epoch[r]) * n, repeats * n_unlabelled)
-        for part in (number, number + 1):
-            if (r, part) not in self._passes:
-                rows = np.broadcast_to(np.arange(n_unlabelled), (repeats, n_unlabelled))
-                self._passes[r, part] = stream(self.runs[r].seed, Purpose.UNLABELLED, part).permuted(rows, axis=1).ravel()
-        self._passes.pop((r, number - 1), None)
-        return np.concatenate([self._passes[r, number], self._passes[r, number + 1]])[first : first + n]
+        passes = [self._permuted(r, Purpose.UNLABELLED, part, repeats).ravel() for part in (number, number + 1)]
+        return np.concatenate(passes)[first : first + n]
 
-    def _unlabelled(self, segment: Segment, first_row: int, parts: list[list[int]]) -> Iterator[Sequence[Tensor | None]]:
+    def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Sequence[Tensor | None]]:
         """Inputs without targets for the steps of each block, None where there are none."""
         loader, rows = self.prepared.unlabelled, self.algorithm.unlabelled
         if loader is None or rows is None:
             yield from ([None] * len(part) for part in parts)
             return
         runs = self.active[segment.start : segment.stop]
-        index = np.stack([self._unlabelled_order(r, len(rows))[segment.rows][first_row:] for r in runs])
+        index = np.stack([self._unlabelled_order(r, len(rows))[segment.rows] for r in runs])
         for block in loader.blocks(index, runs, parts):
             yield block.inputs.split(block.sizes, 1)
 
-    def _train_segment(
-        self, loader: BatchLoader, segment: Segment, index: np.ndarray, parts: list[list[int]], skip: int
-    ) -> None:
-        """Train runs on the rows `index[run, row]`, block by block; the first `skip` blocks are done."""
-        recipe, runs = self.recipe, self.active[segment.start : segment.stop]
-        first_row = sum(map(sum, parts[:skip]))
-        step = segment.first_step + sum(map(len, parts[:skip]))
-        window = self.stack.window(segment.start, segment.stop)
-        groups = [self._update_group(r) for r in runs]
-        update = self.stack.updater(segment.start, groups, recipe.optimizer, self._rate_factor, recipe.clip_norm)
+    def _train_segment(self, loader: BatchLoader, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
+        """Train runs, whose rows are in these orders, on the rows of a segment, block by block."""
+        span, step = slice(segment.start, segment.stop), segment.first_step
+        runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
+        update = self.stack.updater(segment.start, [self._update_group(r) for r in runs])
         scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
-        blocks = loader.blocks(index[:, first_row:], runs, parts[skip:], draws)
-        for block, unlabelled in zip(blocks, self._unlabelled(segment, first_row, parts[skip:]), strict=True):
+        blocks = loader.blocks(np.stack([order[segment.rows] for order in orders[span]]), runs, parts, draws)
+        for block, unlabelled in zip(blocks, self._unlabelled(segment, parts), strict=True):
             raws = []
             for batch, others in zip(self._batches(block), unlabelled, strict=True):
                 raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), others))
                 update(step)
                 step += 1
-            self._record(block, torch.cat(raws, dim=1), segment)
-            if self.writer is not None and (self.writer.due(None) or self.interrupted()):
-                self._write(self.writer)
-                if self.interrupted():
-                    raise KeyboardInterrupt
+            self._record(block, torch.cat(raws, dim=1), span)
+            interrupted = self.interrupted()
+            self._save(None, interrupted)
+            if interrupted:
+                raise KeyboardInterrupt
 
     def _batches(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
         """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
@@ -231,16 +182,12 @@ class _Session:
         rate *= _RESTART_FACTOR ** int(state.restarts[r])
         return UpdateGroup(rate, decay, int(state.updates[r]), int(state.epoch[r]), self._n_steps(r))
 
-    def _steps(self, r: int) -> list[list[int]]:
+    def _batch_sizes(self, r: int) -> list[list[int]]:
         """The sizes of the batches of an epoch, reading by reading."""
         return [self.recipe.batch_sizes(n) for n in self.prepared.loader.rows.counts(self.runs[r].rows)]
 
     def _n_steps(self, r: int) -> int:
-        return sum(map(len, self._steps(r)))
-
-    def _rate_factor(self, group: UpdateGroup, step: int) -> float:
-        per_epoch = group.steps_per_epoch
-        return self.recipe.schedule(group.epoch * per_epoch + step, per_epoch * self.recipe.max_epochs)
+        return sum(map(len, self._batch_sizes(r)))
 
     def _perturbation_scale(self, runs: Sequence[int]) -> Tensor | None:
         ranges = self.prepared.standardization.input_range
@@ -259,11 +206,10 @@ class _Session:
         seeds = [s.integers(0, 2**62, (self._n_steps(r), 3)) for r, s in zip(runs, streams, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
-    def _record(self, block: Block, raw: Tensor, segment: Segment) -> None:
+    def _record(self, block: Block, raw: Tensor, span: slice) -> None:
         """Count a block as done, and add up the losses of its rows, each as it was before its step."""
         losses = self.algorithm.criterion.losses(raw, block.targets)
         losses = losses if block.weights is None else losses * block.weights
-        span = slice(segment.start, segment.stop)
         self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
         self.state.updates[self.active[span]] += len(block.sizes)
         self.position += 1
@@ -282,8 +228,7 @@ class _Session:
         self.position = 0
         self.loss.zero_()
         self._drop_finished()
-        if self.writer is not None and (not self.active or self.writer.due(int(self.state.epoch.max()))):
-            self._write(self.writer)
+        self._save(int(self.state.epoch.max()), not self.active)
 
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
@@ -380,8 +325,10 @@ class _Session:
         """What a checkpoint holds, as the tensors themselves."""
         return {"loss": self.loss} | self.state.tensors() | (self.stack.tensors() if self.active else {})
 
-    def _write(self, writer: CheckpointWriter) -> None:
-        writer.write(self._tensors(), {"active": self.active, "position": self.position})
+    def _save(self, epoch: int | None, now: bool) -> None:
+        """Write a checkpoint where there is one to keep, now or if it is time to (see `CheckpointWriter.due`)."""
+        if self.writer is not None and (now or self.writer.due(epoch)):
+            self.writer.write(self._tensors(), {"active": self.active, "position": self.position})
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one to go on from."""
@@ -394,3 +341,9 @@ class _Session:
         self.position = facts["position"]
         for name, tensor in self._tensors().items():
             tensor.copy_(tensors[name])
+
+
+def _permuted(runs: Sequence[Run], n_unlabelled: int, r: int, purpose: Purpose, number: int, times: int) -> np.ndarray:
+    """The rows of a run, or those without targets, in so many random orders `[time, row]`."""
+    rows = np.arange(n_unlabelled) if purpose is Purpose.UNLABELLED else runs[r].rows
+    return stream(runs[r].seed, purpose, number).permuted(np.broadcast_to(rows, (times, len(rows))), axis=1)

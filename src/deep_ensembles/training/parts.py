@@ -229,14 +229,15 @@ def split_item(item: Any, names: Sequence[str] = (), *, labelled: bool = True) -
         if len(present) > 1 or (labelled and not present):
             raise TypeError("items of the dataset must have one target, under the key `target`, `label` or `y`, got the "
                             f"keys {listed(item)}; or return (input, target)")  # fmt: skip
-        others = {*present, _WEIGHT_KEY} - {*names}
-        rest = {name: value for name, value in item.items() if name not in others}
-        values = next(iter(rest.values())) if len(rest) == 1 and not names else rest
-        return values, item[present[0]] if present else None, item[_WEIGHT_KEY] if _WEIGHT_KEY in {*item} & others else None
-    if labelled and not (isinstance(item, (tuple, list)) and len(item) in (2, 3)):
+        rest = dict(item)
+        target = rest.pop(present[0]) if present else None
+        weight = None if _WEIGHT_KEY in names else rest.pop(_WEIGHT_KEY, None)
+        return next(iter(rest.values())) if len(rest) == 1 and not names else rest, target, weight
+    is_sequence = isinstance(item, (tuple, list))
+    if labelled and not (is_sequence and len(item) in (2, 3)):
         raise TypeError("items of the dataset must be (input, target) or (input, target, weight), or a dict with the key "
                         f"`target`, got {type(item).__name__}")  # fmt: skip
-    values, target, weight = (*item, None, None)[:3] if isinstance(item, (tuple, list)) else (item, None, None)
+    values, target, weight = (*(item if is_sequence else [item]), None, None)[:3]
     return values, target, weight
 
 

@@ -15,16 +15,56 @@ from torch.distributions import constraints
 from deep_ensembles._random import seeded
 from deep_ensembles.distributions import family
 from deep_ensembles.heads import TargetNeeds
-from deep_ensembles.members import Factory, Looped, Members, assemble
+from deep_ensembles.members import Looped, Members, assemble
 from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding
 from deep_ensembles.training.batches import BatchLoader, batch_loader
 from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, evenly_spaced, row_statistics
 from deep_ensembles.training.loss import Criterion
+from deep_ensembles.training.parts import NetworkFactory
 from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
 
 _BIN_ROWS = 20_000  # that quantiles are taken of
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The outcome of training.
+
+    Arguments:
+        members: the networks, in the order of the runs.
+        standardization: what each network's inputs and targets were standardised with.
+        history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
+        held_out: run → raw outputs for its held-out rows, each half from the epoch that was best for the other; of runs that
+            have such halves.
+        state: what another training needs to go on from here, where the recipe asks for it and no run is stopped early.
+    """
+
+    members: Members
+    standardization: Standardization
+    history: np.ndarray
+    held_out: dict[int, Tensor]
+    state: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """A list of runs, and what they are trained on and with.
+
+    Arguments:
+        build: makes the network of each run.
+        rows, runs: the data, and which rows of them each run sees.
+        algorithm, recipe: what a step is, and all settings.
+        start: an earlier training of the same runs to go on from, with its units, up to `max_epochs` in all.
+    """
+
+    build: NetworkFactory
+    rows: Rows
+    runs: Sequence[Run]
+    algorithm: Algorithm
+    recipe: Recipe
+    start: Trained | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,45 +84,38 @@ class Prepared:
     unlabelled: BatchLoader | None = None
 
 
-def prepare(
-    build: Factory, rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, units: Any = None
-) -> Prepared:
-    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together.
-
-    Arguments:
-        units: those of each run, where they are not to be measured.
-    """
-    device = recipe.torch_device()
+def prepare(training: Training) -> Prepared:
+    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together."""
+    rows, runs, algorithm, recipe = training.rows, training.runs, training.algorithm, training.recipe
+    device, criterion = recipe.torch_device(), algorithm.criterion
     statistics, groups = _distinct_statistics(rows, runs, recipe)
     distinct = Standardization.stack([known.standardization for known in statistics])
-    inputs = distinct.inputs(rows.read(runs[0].rows[:4])[0][None], torch.float32, slice(0, 1))[0].to(device)
+    inputs = distinct.inputs(rows.read(runs[0].rows[:4])[0][None], torch.float32, [0])[0].to(device)
     moved = inputs.is_floating_point() if rows.parts is None else not all(rows.parts.whole)
     if algorithm.perturbation is not None and not moved:
         raise TypeError(f"`perturbation` needs floating-point inputs, got {rows.parts or inputs.dtype}")
     bf16 = recipe.precision == "bf16"
-    members = assemble(build, [run.seed for run in runs], inputs, recipe.members or (Looped if bf16 else None))
+    members = assemble(training.build, [run.seed for run in runs], inputs, recipe.members or (Looped if bf16 else None))
     members.traits.bf16 = bf16
     _adapt_layers(members, rows, runs, distinct.select(groups))
     raw = _raw_outputs(members, inputs)
-    needs = _target_needs(raw, rows, algorithm.criterion, recipe)
-    if recipe.standardize_targets and needs.scaling in ("location-scale", "scale"):
-        statistics = [known.with_target_units(needs.scaling, algorithm.criterion.is_censored) for known in statistics]
-        distinct = Standardization.stack([known.standardization for known in statistics])
-    if units is not None:
-        given = [Standardization(**{name: unit[r] for name, unit in units.tensors().items()}) for r in range(len(runs))]
-        statistics = [dataclasses.replace(statistics[g], standardization=own) for g, own in zip(groups, given, strict=True)]
-        distinct, groups = units, list(range(len(runs)))
-    targets = distinct.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, slice(0, 1))[0].to(device)
-    _check_loss(raw, targets, algorithm.criterion)
-    of_runs = (statistics, groups, members.parameters.flat)
+    needs = _target_needs(raw, rows, criterion, recipe)
+    scaling, weights = needs.scaling if recipe.standardize_targets else None, [known.mean_weight for known in statistics]
+    units = Standardization.stack([known.for_head(scaling, criterion.is_censored) for known in statistics])
+    if training.start is not None:
+        units, groups, weights = training.start.standardization, list(range(len(runs))), [weights[group] for group in groups]
+    targets = units.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, [0])[0].to(device)
+    _check_loss(raw, targets, criterion)
+    of_runs = (units, weights, groups, members.parameters.flat)
     unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
-    return Prepared(members, batch_loader(rows, *of_runs), distinct.select(groups), unlabelled)
+    return Prepared(members, batch_loader(rows, *of_runs), units.select(groups), unlabelled)
 
 
-def fingerprint(rows: Rows, runs: Sequence[Run], algorithm: Algorithm, recipe: Recipe, members: Members) -> str:
+def fingerprint(training: Training, members: Members) -> str:
     """What must be the same for a checkpoint to fit: data, runs, initial weights, settings."""
+    rows, algorithm, recipe = training.rows, training.algorithm, training.recipe
     digest = hashlib.sha256(rows.digest() + (b"" if algorithm.unlabelled is None else algorithm.unlabelled.digest()))
-    for run in runs:
+    for run in training.runs:
         digest.update(_row_key(run.rows) + _row_key(run.validation))
         digest.update(repr((run.seed, run.learning_rate, run.weight_decay, run.perturbation_factor)).encode())
     for tensor in (members.parameters.flat, *members.buffers.values()):
@@ -115,11 +148,10 @@ def _identity(part: Any) -> Any:
 def _distinct_statistics(rows: Rows, runs: Sequence[Run], recipe: Recipe) -> tuple[list[RowStatistics], list[int]]:
     """The statistics of every distinct set of rows, and the number of each run's."""
     keys = [_row_key(run.rows) for run in runs]
-    distinct = {key: run.rows for key, run in zip(keys, runs, strict=True)}
-    numbers = {key: number for number, key in enumerate(distinct)}
-    units = recipe.standardize_inputs, recipe.standardize_targets
-    statistics = [row_statistics(rows, index, *units) for index in distinct.values()]
-    return statistics, [numbers[key] for key in keys]
+    distinct = dict(zip(keys, runs, strict=True))
+    scaling = recipe.standardize_inputs, recipe.standardize_targets
+    statistics = [row_statistics(rows, run.rows, *scaling) for run in distinct.values()]
+    return statistics, [list(distinct).index(key) for key in keys]
 
 
 def _row_key(rows: np.ndarray) -> bytes:

@@ -1,12 +1,130 @@
-"""Per-run training state: epoch, best score, best weights."""
+"""What changes while runs are trained: the stack of their tensors, and how far each has come with its best weights."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deep_ensembles.members import FlatStack, Members, copy_runs
+from deep_ensembles.training.batches import equal_ranges
+from deep_ensembles.training.recipe import Recipe
+
+_AVERAGING_START = 10  # updates after which an average begins to look back further
+_MOMENTS = ("first moment", "second moment")
+
+
+@dataclass(frozen=True)
+class UpdateGroup:
+    """What an update of a run depends on besides its tensors; consecutive runs of equal values are updated in one call.
+
+    Arguments:
+        learning_rate: before the schedule.
+        weight_decay: as the optimiser understands it.
+        updates: how many updates its moments have seen.
+        epoch: the epoch it is in.
+        steps_per_epoch: how many steps an epoch has.
+    """
+
+    learning_rate: float
+    weight_decay: float
+    updates: int
+    epoch: int
+    steps_per_epoch: int
+
+
+class Stack:
+    """Members with their gradients, the moments that the optimiser keeps of these, and averages of the weights.
+
+    Arguments:
+        members: the networks.
+        recipe: how they are updated, and whether weights are averaged.
+    """
+
+    def __init__(self, members: Members, recipe: Recipe) -> None:
+        self.members, self.recipe = members, recipe
+        self.averaged = members if recipe.averaging is None else members.select(range(len(members)))
+        self.gradients = members.prepare()
+        self.stacks = {"parameters": members.parameters} | {name: self.gradients.zeros_like() for name in _MOMENTS}
+        self.stacks |= {} if recipe.averaging is None else {"averages": self.averaged.parameters}
+        self.window = functools.cache(members.window)  # members start … stop-1, as views
+
+    def updater(self, start: int, groups: Sequence[UpdateGroup]) -> Callable[[int], None]:
+        """A function that makes update *n* of an epoch: clip gradients, then one call of the optimiser per group.
+
+        Arguments:
+            groups: of the runs from `start` on.
+        """
+        updates = [self._group_updater(start + a, start + b, groups[a]) for a, b in equal_ranges(groups)]
+        gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
+
+        def update(step: int) -> None:
+            if self.recipe.clip_norm is not None:
+                _clip(gradients, self.recipe.clip_norm)
+            for update_group in updates:
+                update_group(step)
+
+        return update
+
+    def _group_updater(self, start: int, stop: int, group: UpdateGroup) -> Callable[[int], None]:
+        recipe, per_epoch = self.recipe, group.steps_per_epoch
+        parameters, *others = self.stacks.values()
+        is_whole = (start, stop) == (0, len(self.members))
+        tensors = [
+            [stack.flat] if is_whole else [view[start:stop] for view in stack.views.values()]
+            for stack in (parameters, self.gradients, *others)
+        ]
+        counts = itertools.count(group.updates)
+
+        def update(step: int) -> None:
+            before = next(counts)
+            factor = recipe.schedule(group.epoch * per_epoch + step, per_epoch * recipe.max_epochs)
+            count = torch.full((), before + 1.0, device=self.members.device)
+            recipe.optimizer(tensors[:4], count, group.learning_rate * factor, group.weight_decay)
+            if recipe.averaging is not None:
+                early = _AVERAGING_START / (_AVERAGING_START + before)
+                torch._foreach_lerp_(tensors[4], tensors[0], max(1 / (1 + recipe.averaging * per_epoch), early))
+
+        return update
+
+    def restore(
+        self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]
+    ) -> None:
+        """Take runs back to a stored state, with fresh moments: pairs of (stored run, run of the stack)."""
+        copy_runs(buffers, self.members.buffers, pairs)
+        for members in (self.members, self.averaged):
+            copy_runs(parameters, members.parameters.views, pairs)
+        for view in (view for name in _MOMENTS for view in self.stacks[name].views.values()):
+            view[[run for _, run in pairs]] = 0.0
+
+    def evaluated(self) -> Members:
+        """The networks to judge and to keep: averages where there are any, with the latest running statistics."""
+        copy_runs(self.members.buffers, self.averaged.buffers, None)
+        return self.averaged
+
+    def select(self, runs: Sequence[int]) -> Stack:
+        """A smaller stack with copies of some runs, moments included."""
+        smaller = Stack(self.members.select(runs), self.recipe)
+        for name, stack in self.stacks.items():
+            smaller.stacks[name].flat.copy_(stack.select(runs).flat)
+        return smaller
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint holds of it, as the tensors themselves."""
+        buffers = {f"buffer {name}": tensor for name, tensor in self.members.buffers.items()}
+        return {name: stack.flat for name, stack in self.stacks.items()} | buffers
+
+
+def _clip(gradients: list[Tensor], limit: float) -> None:
+    """Shorten the gradient of every run, in parts `[run, numbers]`, to a Euclidean norm of at most `limit`."""
+    norms = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part, dim=1) for part in gradients]), dim=0)
+    factor = (limit / (norms + 1e-12)).clamp_max_(1.0).unsqueeze(1)
+    torch._foreach_mul_(gradients, [factor] * len(gradients))
 
 
 class TrainingState:

@@ -1,7 +1,7 @@
 """One training step, Algorithm 1 of the paper: the gradient of ℓ(x) + ℓ(x′) for a batch of every run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -66,7 +66,7 @@ class Algorithm:
         if len(units) > 1:
             parts = (inputs, targets, coefficient, scale, seeds, unlabelled)
             return torch.cat([self.gradient(unit, *(_of_member(m, part) for part in parts)) for m, unit in enumerate(units)])
-        loss = _Loss(self.criterion, _Network(members, seeds[0]), targets, coefficient)
+        loss = _Loss(self.criterion, members, seeds[0], targets, coefficient)
         reused = self.perturbation is not None and self.needs_target and getattr(self.perturbation, "uses_gradient", True)
         raw = loss.backward(inputs, input_gradient=reused)
         if self.perturbation is None or scale is None:
@@ -74,8 +74,7 @@ class Algorithm:
         generators = torch_generators(seeds[2], inputs.device) if self.uses_randomness else None
         if self.needs_target:
             nearby = self._nearby(loss, inputs, raw, scale, generators)
-            loss = _Loss(self.criterion, _Network(members, seeds[1]), targets, coefficient)
-            loss.backward(nearby, accumulate=True)
+            replace(loss, seeds=seeds[1]).backward(nearby, accumulate=True)
         else:
             self._smooth(loss, inputs, raw, scale, generators, unlabelled)
         return raw
@@ -85,10 +84,10 @@ class Algorithm:
         assert self.perturbation is not None
 
         def predict(x: Tensor) -> Distribution:
-            return self.criterion.head(raw if x is inputs and not x.requires_grad else loss.network(x))
+            return self.criterion.head(raw if x is inputs and not x.requires_grad else loss.raw(x))
 
         nearby = self.perturbation(loss, predict, inputs, scale, generators)
-        loss.network.restore()
+        loss.restore()
         if nearby.shape != inputs.shape:
             raise ValueError(f"`perturbation` must keep the shape {list(inputs.shape)}, got {list(nearby.shape)}")
         return nearby.detach()
@@ -100,16 +99,16 @@ class Algorithm:
 
         Dropout is the same for both, or the divergence would be that of two networks.
         """
-        network, coefficient = loss.network, loss.coefficient
+        coefficient = loss.coefficient
         if unlabelled is not None:
             if not isinstance(coefficient, float):  # of as many samples again, each of which counts as usual
                 coefficient = torch.cat([coefficient, torch.full_like(coefficient, 1 / inputs.shape[1])], 1)
             coefficient = coefficient / 2
             inputs = torch.cat([inputs, unlabelled], 1)
-            raw = network.members.forward(inputs, network.seeds)
+            raw = loss.members.forward(inputs, loss.seeds)
         divergence, weight = Divergence(self.criterion.head(raw), generators), getattr(self.perturbation, "weight", 1.0)
         smoothness = Criterion(self.criterion.head, lambda distribution, _: weight * divergence(distribution))
-        smooth = _Loss(smoothness, network, loss.targets, coefficient)
+        smooth = replace(loss, criterion=smoothness, coefficient=coefficient)
         smooth.backward(self._nearby(smooth, inputs, raw, scale, generators), accumulate=True)
 
 
@@ -120,29 +119,55 @@ def _of_member(m: int, part: Any) -> Any:
     return [purpose[m : m + 1] for purpose in part] if isinstance(part, Sequence) else part
 
 
-class _Network:
-    """Members in training, as a function of inputs that can be differentiated once; for perturbations.
+@dataclass
+class _Loss:
+    """The loss of each sample as a function of the inputs, which perturbations may differentiate once.
 
     What their passes change besides is kept, and put back by `restore`.
     """
 
-    def __init__(self, members: Members, seeds: Sequence[int]) -> None:
-        self.members, self.seeds = members, seeds
-        self._saved: list[tuple[Tensor, Tensor]] = []
-        self._last: Tensor | None = None
+    criterion: Criterion
+    members: Members
+    seeds: Sequence[int]
+    targets: Tensor
+    coefficient: Tensor | float
+    _saved: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False)
+    _last: Tensor | None = field(default=None, init=False)  # inputs of a pass that is not yet differentiated
+    _step: tuple[Tensor, Tensor | None] | None = field(default=None, init=False)
+
+    def backward(self, inputs: Tensor, input_gradient: bool = False, accumulate: bool = False) -> Tensor:
+        """The training step itself: put the gradient of the weighted loss into the members' buffer; the raw output."""
+        raw = self.members.forward(inputs, self.seeds, input_gradient)
+        self._step = inputs, self.members.backward(self._raw_gradient(raw), accumulate)
+        return raw
+
+    def _raw_gradient(self, raw: Tensor) -> Tensor:
+        gradient, factor = self.criterion.raw_gradient(raw, self.targets), self.coefficient
+        return gradient.mul_(factor if isinstance(factor, float) else factor.reshape(*factor.shape, *[1] * (raw.dim() - 2)))
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Raw outputs `[run, batch, raw]`."""
+        """Losses `[run, batch]`, differentiable once with respect to the inputs."""
+        return self.criterion.losses(self.raw(inputs), self.targets)
+
+    def gradient(self, inputs: Tensor) -> Tensor:
+        """The gradient with respect to the inputs; free for the inputs of the training step itself."""
+        if self._step is not None and self._step[0] is inputs and self._step[1] is not None:
+            return self._step[1]
+        inputs = inputs.detach()
+        return self.input_gradient(inputs, self._raw_gradient(self.forward(inputs)))
+
+    def raw(self, inputs: Tensor) -> Tensor:
+        """Raw outputs `[run, batch, raw]`, differentiable once."""
         return _Differentiable.apply(inputs, self)  # type: ignore[no-untyped-call]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """A pass that `backward` may follow."""
+        """A pass that `input_gradient` may follow."""
         if not self._saved:
             self._saved = [(tensor, tensor.clone()) for tensor in self.members.changing_views()]
         self._last = inputs
         return self.members.forward(inputs, self.seeds, input_gradient=True)
 
-    def backward(self, inputs: Tensor, raw_gradient: Tensor) -> Tensor:
+    def input_gradient(self, inputs: Tensor, raw_gradient: Tensor) -> Tensor:
         """The gradient with respect to the inputs."""
         if self._last is not inputs:
             self.forward(inputs)
@@ -160,40 +185,10 @@ class _Differentiable(torch.autograd.Function):
     """A forward pass whose gradient is the members' own backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, network: _Network) -> Tensor:
-        ctx.inputs, ctx.network = inputs.detach(), network
-        return network.forward(ctx.inputs)
+    def forward(ctx: Any, inputs: Tensor, loss: _Loss) -> Tensor:
+        ctx.inputs, ctx.loss = inputs.detach(), loss
+        return loss.forward(ctx.inputs)
 
     @staticmethod
     def backward(ctx: Any, raw_gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.network.backward(ctx.inputs, raw_gradient), None
-
-
-class _Loss:
-    """The loss of each sample as a function of the inputs; keeps the gradient of the training step itself."""
-
-    def __init__(self, criterion: Criterion, network: _Network, targets: Tensor, coefficient: Tensor | float) -> None:
-        self.criterion, self.network, self.targets, self.coefficient = criterion, network, targets, coefficient
-        self._last: tuple[Tensor, Tensor | None] | None = None
-
-    def backward(self, inputs: Tensor, input_gradient: bool = False, accumulate: bool = False) -> Tensor:
-        """Put the gradient of the weighted loss into the members' buffer; returns the raw output."""
-        members = self.network.members
-        raw = members.forward(inputs, self.network.seeds, input_gradient)
-        self._last = inputs, members.backward(self._raw_gradient(raw), accumulate)
-        return raw
-
-    def _raw_gradient(self, raw: Tensor) -> Tensor:
-        gradient, factor = self.criterion.raw_gradient(raw, self.targets), self.coefficient
-        return gradient.mul_(factor if isinstance(factor, float) else factor.reshape(*factor.shape, *[1] * (raw.dim() - 2)))
-
-    def gradient(self, inputs: Tensor) -> Tensor:
-        """The gradient with respect to the inputs; free for the inputs of the training step itself."""
-        if self._last is not None and self._last[0] is inputs and self._last[1] is not None:
-            return self._last[1]
-        inputs = inputs.detach()
-        return self.network.backward(inputs, self._raw_gradient(self.network.forward(inputs)))
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Losses `[run, batch]`, differentiable once with respect to the inputs."""
-        return self.criterion.losses(self.network(inputs), self.targets)
+        return ctx.loss.input_gradient(ctx.inputs, raw_gradient), None
