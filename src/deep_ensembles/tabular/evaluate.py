@@ -50,7 +50,13 @@ def evaluate_table(
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    rows = _Rows(model, errors, _about(model, files), Profiler(model.schema, model.facts), RowFacts(model.target.name))
+    rows = _Rows(
+        model,
+        errors,
+        _about(model, files),
+        Profiler(model.schema, model.facts),
+        RowFacts(model.target.name, unit=model.target.unit),
+    )
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
         shown |= {"constant": model.constant, "labels": model.labels, "coverage": coverage}

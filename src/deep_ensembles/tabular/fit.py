@@ -253,7 +253,14 @@ def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, r
     profiler = Profiler(model.schema, model.facts if is_new else {})
     profiler.add(judged.table)
     times = None if time is None else row_times(time, judged.table[time])
-    facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, "these rows are those of training")
+    facts = RowFacts(
+        model.target.name,
+        profiler.groups(),
+        times,
+        judged.rows + 1,
+        "these rows are those of training",
+        unit=model.target.unit,
+    )
     shown: dict[str, Any] = {"columns": columns, "about": about, "facts": facts, "labels": model.labels}
     evaluation = evaluate(batches, constant=model.constant, **shown)
     return replace(evaluation, columns=profiler.facts(model.schema.labels))

@@ -98,6 +98,7 @@ class _Session:
     def train_epoch(self) -> None:
         """One pass of every active run over its rows, and what is due at the end of an epoch."""
         skip, first_step, first, n_rows = self.position, 0, self.active[0], np.zeros(len(self.active))
+        started = time.monotonic()
         # Every epoch that a run is trained counts as one or is undone, so that this is the same number for all.
         readings = self.prepared.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
         for number, (loader, seen) in enumerate(readings):
@@ -114,7 +115,8 @@ class _Session:
             if time.monotonic() >= self.end:
                 break
         self._end_epoch(n_rows)
-        if time.monotonic() >= self.end:
+        now = time.monotonic()
+        if now + (0.0 if number else now - started) >= self.end:  # one reading is not cut off, so it must fit
             self.active = []
 
     def _order(self, r: int) -> np.ndarray:
