@@ -257,10 +257,10 @@ def _by_pieces(knots: Tensor, origins: Tensor, function: Function, n_nodes: int,
     share = nodes + 0.5
     start, end = knots[:-1], knots[1:]
     near, far = start - origins, end - origins
-    # A knot may differ from the origin by rounding alone, unless that is an end of the support, or 0.
+    # Close to the middle, unlike to an end of the support, nothing changes as a power.
     middle, some = len(knots) // 2, len(knots) // 16 + 1
     width = knots[min(middle + some, len(knots) - 1)] - knots[max(middle - some, 0)]
-    apart = torch.minimum(near.abs(), far.abs()) > 1e-9 * torch.where(origins == knots[middle], width, 0.0)
+    apart = torch.minimum(near.abs(), far.abs()) > 0.01 * torch.where(origins == knots[middle], width, 0.0)
     geometric = (near * far > 0) & (torch.maximum(near / far, far / near) > _RATIO) & apart
     growth = torch.where(geometric, far / near, torch.ones_like(near)).log()
     distance = near * torch.exp(growth * share)
