@@ -318,7 +318,9 @@ class TestTails:
         levels = torch.tensor([[1e-14], [1e-12]], dtype=torch.float64)
         low, high = narrow.icdf(levels).flatten().tolist()
         after = Isotonic((0.0, 1e-14, 1e-12, 1.0), (0.0, 1e-9, 1 - 1e-9, 1.0))(narrow)
-        mean, square = (quad(lambda y, power=power: y**power * norm.pdf(y) / (1e-12 - 1e-14), low, high)[0] for power in (1, 2))
+        mean, square = (
+            quad(lambda y, power=power: y**power * norm.pdf(y) / (1e-12 - 1e-14), low, high)[0] for power in (1, 2)
+        )
         assert after.mean.item() == pytest.approx(mean, rel=1e-5)
         assert after.variance.item() == pytest.approx(square - mean**2, rel=2e-3)
 

@@ -26,10 +26,9 @@ def log_density(distribution: td.Distribution, value: Tensor) -> Tensor:
     support: Any = distribution.support
     if support is td.constraints.real or distribution.event_shape:
         return distribution.log_prob(value)
-    log_prob = _pareto_log_prob if isinstance(distribution, td.GeneralizedPareto) else type(distribution).log_prob
     if 0 in distribution.batch_shape or bool((inside := support.check(value)).all()):
-        return log_prob(distribution, value)
-    logs = log_prob(distribution, torch.where(inside, value, _inner_point(distribution, value)))
+        return distribution.log_prob(value)
+    logs = distribution.log_prob(torch.where(inside, value, _inner_point(distribution, value)))
     return torch.where(inside, logs, -torch.inf)
 
 
@@ -119,12 +118,6 @@ def student_t_cdf(df: Tensor, z: Tensor) -> Tensor:
     return _special("stdtr", lambda df, z: td.StudentT(df, validate_args=False).log_prob(z).exp(), df, z)
 
 
-def student_t_tails(df: Tensor, z: Tensor) -> Pair:
-    """Of a Student's t with location 0 and scale 1."""
-    outer = student_t_cdf(df, z * torch.where(z < 0, 1.0, -1.0))
-    return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
-
-
 # SciPy's incomplete gamma functions stop adding terms too early for larger shapes than this.
 _LARGE_SHAPE = 1e5
 # Coefficients of the powers of η in the first two terms of Temme's expansion.
@@ -172,36 +165,26 @@ def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
 # -- families of torch ------------------------------------------------------------------------------------------------
 
 
-def _normal(d: Any, value: Tensor) -> Pair:
-    z = (value - d.loc) / d.scale
-    return normal_cdf(z), normal_cdf(-z)
+def _symmetric(lower_tail: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
+    """From the distribution function for location 0 and scale 1, which is exact in the lower tail."""
+
+    def both(d: Any, value: Tensor) -> Pair:
+        z = (value - d.loc) / d.scale
+        is_low = z < 0
+        outer = lower_tail(d, z * torch.where(is_low, 1.0, -1.0))  # |z| would have no slope at 0
+        return torch.where(is_low, outer, 1 - outer), torch.where(is_low, 1 - outer, outer)
+
+    return both
 
 
-def _laplace(d: Any, value: Tensor) -> Pair:
-    z = (value - d.loc) / d.scale
-    outer = torch.exp(torch.where(z < 0, z, -z)) / 2  # |z| would have no slope at 0
-    return torch.where(z < 0, outer, 1 - outer), torch.where(z < 0, 1 - outer, outer)
-
-
-def _cauchy(d: Any, value: Tensor) -> Pair:
-    z = (value - d.loc) / d.scale
-    one = torch.ones_like(z)
-    return torch.atan2(one, -z) / math.pi, torch.atan2(one, z) / math.pi
+def _folded(d: Any, value: Tensor) -> Pair:
+    lower, upper = tails(d.base_dist, value)
+    return lower - upper, 2 * upper
 
 
 def _gumbel(d: Any, value: Tensor) -> Pair:
     hazard = torch.exp((d.loc - value) / d.scale)
     return torch.exp(-hazard), -torch.expm1(-hazard)
-
-
-def _pareto_hazard(d: Any, value: Tensor) -> Tensor:
-    z, bend = (value - d.loc) / d.scale, torch.where(d.concentration == 0, 1.0, d.concentration)
-    return torch.where(d.concentration == 0, z, torch.log1p(bend * z) / bend)
-
-
-def _pareto_log_prob(d: Any, value: Tensor) -> Tensor:
-    """What torch means, and computes in single precision alone."""
-    return -(1 + d.concentration) * _pareto_hazard(d, value) - d.scale.log()
 
 
 def _transformed(d: Any, value: Tensor) -> Pair:
@@ -232,11 +215,6 @@ def _of_trials(d: Any, value: Tensor, failures: Tensor) -> Pair:
     return beta_tails(failures, value + 1, torch.sigmoid(-d.logits), torch.sigmoid(d.logits))
 
 
-def _fisher(d: Any, value: Tensor) -> Pair:
-    x = d.df1 * value / (d.df1 * value + d.df2)
-    return beta_tails(d.df1 / 2, d.df2 / 2, x, d.df2 / (d.df1 * value + d.df2))
-
-
 def _same_family(d: Any, value: Tensor) -> Pair:
     lower, upper = tails(d.component_distribution, value.unsqueeze(-1))
     weights = d.mixture_distribution.probs
@@ -244,29 +222,23 @@ def _same_family(d: Any, value: Tensor) -> Pair:
 
 
 _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
-    td.Normal: _normal,
-    td.Laplace: _laplace,
-    td.Cauchy: _cauchy,
+    td.Normal: _symmetric(lambda d, z: normal_cdf(z)),
+    td.Laplace: _symmetric(lambda d, z: torch.exp(z) / 2),
+    td.Cauchy: _symmetric(lambda d, z: torch.atan2(torch.ones_like(z), -z) / math.pi),
+    td.StudentT: _symmetric(lambda d, z: student_t_cdf(d.df, z)),
     td.Gumbel: _gumbel,
-    td.StudentT: lambda d, value: student_t_tails(d.df, (value - d.loc) / d.scale),
-    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
-    td.HalfNormal: lambda d, value: (torch.erf(value / d.scale * math.sqrt(0.5)), 2 * normal_cdf(-value / d.scale)),
-    td.HalfCauchy: lambda d, value: (torch.atan2(value, d.scale) * (2 / math.pi),
-                                     torch.atan2(d.scale, value) * (2 / math.pi)),
+    **dict.fromkeys((td.HalfNormal, td.HalfCauchy), _folded),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
     td.Exponential: _by_hazard(lambda d, value: d.rate * value),
-    td.Kumaraswamy: _by_hazard(lambda d, value: -d.concentration0 * torch.log1p(-(value**d.concentration1))),
     td.Geometric: _by_hazard(lambda d, value: torch.nn.functional.softplus(d.logits) * (value + 1)),
     td.Gamma: lambda d, value: gamma_tails(d.concentration, d.rate * value),
     td.Beta: lambda d, value: beta_tails(d.concentration1, d.concentration0, value, 1 - value),
-    td.FisherSnedecor: _fisher,
     td.Poisson: lambda d, value: gamma_tails(value + 1, d.rate)[::-1],
     td.NegativeBinomial: lambda d, value: _of_trials(d, value, d.total_count),
     td.Binomial: lambda d, value: _of_trials(d, value, (d.total_count - value).clamp_min(1e-300)),
     td.Bernoulli: lambda d, value: (torch.where(value < 1, torch.sigmoid(-d.logits), 1.0),
                                     torch.where(value < 1, torch.sigmoid(d.logits), 0.0)),
     td.MixtureSameFamily: _same_family,
-    td.GeneralizedPareto: _by_hazard(_pareto_hazard),
     td.TransformedDistribution: _transformed,
 }  # fmt: skip
 
@@ -308,12 +280,6 @@ def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     return torch.where(side > 0, below, above) / d.rate
 
 
-def _beta_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
-    shapes = d.concentration1, d.concentration0
-    below, above = (_inverse(name, share, *shapes) for name in ("betaincinv", "betainccinv"))
-    return torch.where(side > 0, below, above)
-
-
 def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if not all(transform.bijective and hasattr(transform, "sign") for transform in d.transforms):
         return None
@@ -330,10 +296,7 @@ _QUANTILES: dict[type, Callable[[Any, Tensor, Tensor], Tensor | None]] = {
     td.Laplace: lambda d, share, side: d.loc + d.scale * side * (2 * share).log(),
     td.StudentT: _student_t_quantile,
     td.Exponential: lambda d, share, side: torch.where(side > 0, -torch.log1p(-share), -share.log()) / d.rate,
-    td.Uniform: lambda d, share, side: torch.lerp(
-        torch.where(side > 0, d.low, d.high), torch.where(side > 0, d.high, d.low), share
-    ),
+    td.Uniform: lambda d, share, side: torch.where(side > 0, d.low, d.high) + side * share * (d.high - d.low),
     td.Gamma: _gamma_quantile,
-    td.Beta: _beta_quantile,
     td.TransformedDistribution: _transformed_quantile,
 }

@@ -15,7 +15,6 @@ from torch.distributions import Distribution, Normal, constraints
 
 from deep_ensembles._checks import check_number, require
 from deep_ensembles._tensors import Vector, checked_target, refuse
-
 from deep_ensembles.distributions import changed_entropy, family, mixed_moments, ranked_probability_score, rebuilt
 from deep_ensembles.mixture import Mixture, mixture_of, precise, probabilities
 from deep_ensembles.scoring import log_score

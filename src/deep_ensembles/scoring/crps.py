@@ -11,7 +11,7 @@ from torch import distributions as td
 # isort: off
 from deep_ensembles.distributions import (
     Delta, NormalMixture, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
-    ranked_probability_score, student_t_tails, tails,
+    ranked_probability_score, tails,
 )  # fmt: skip
 
 # isort: on
@@ -97,10 +97,6 @@ def _of_ordered(probabilities: Tensor, target: Tensor) -> Tensor:
     return (probabilities.cumsum(-1) - reached.to(probabilities)).square()[..., :-1].sum(-1)
 
 
-def _of_normal(d: Any, target: Tensor) -> Tensor:
-    return _expected_distance(target - d.loc, d.scale.square()) - d.scale / math.sqrt(math.pi)
-
-
 def _of_laplace(d: Any, target: Tensor) -> Tensor:
     z = ((target - d.loc) / d.scale).abs()
     return d.scale * (z + torch.exp(-z) - 0.75)
@@ -110,7 +106,7 @@ def _of_student_t(d: Any, target: Tensor) -> Tensor:
     if not bool((d.df > 1.1).all()):  # near 1 the closed form is a difference of large numbers
         return ranked_probability_score(alone(d), d.df.new_ones(1), target.to(d.df.dtype))
     z, df = (target - d.loc) / d.scale, d.df
-    lower, upper = student_t_tails(df, z)
+    lower, upper = tails(d, target)
     density = td.StudentT(df, validate_args=False).log_prob(z).exp()
     logs = _log_beta(df - 0.5) - 2 * _log_beta(df / 2) + df.log() / 2
     return d.scale * (z * (lower - upper) + 2 * (density * (df + z.square()) - logs.exp()) / (df - 1))
@@ -145,7 +141,7 @@ def _of_poisson(d: Any, target: Tensor) -> Tensor:
 
 _CLOSED: dict[type, Callable[[Any, Tensor], Tensor]] = {
     Delta: lambda d, target: (target - d.loc).abs(),
-    td.Normal: _of_normal,
+    td.Normal: lambda d, target: _expected_distance(target - d.loc, d.scale.square()) - d.scale / math.sqrt(math.pi),
     NormalMixture: lambda d, target: _of_normals(*_parts(d), target),
     td.Laplace: _of_laplace,
     td.StudentT: _of_student_t,
