@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, MixtureSameFamily, Normal, StudentT
 
-from deep_ensembles.distributions._structure import ends, family, flattened, indexed, is_whole, parameters, rebuilt
+from deep_ensembles.distributions._structure import ends, flattened, indexed, is_whole, parameters, rebuilt
 from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, student_t_cdf, tails
 
 _MAX_ITERATIONS = 1000
@@ -172,39 +172,34 @@ def _by_quick_steps(equation: _Equation) -> tuple[Tensor, Tensor]:
 
 def _least_counts(equation: _Equation) -> Tensor:
     """The least whole number with this share at or below it; where the side is -1, with no more than the share above it."""
-    components, share = equation.components, equation.share
-    low, high = ends(components, share)
-    least, most = low.amin(0), high.amax(0)
-    if not bool(least.isfinite().all()):
-        raise TypeError(f"quantiles of counts need a least value, and {family(components)} has none")
-    slack = 4 * torch.finfo(share.dtype).eps
-    low, high = least - 1, torch.maximum(components.mean.amax(0).ceil(), least + 1)
-    endless = (share <= 0) & (equation.side < 0)
-    while not bool((done := equation.is_reached(high, slack) | endless | (high >= most)).all()):
-        low, high = torch.where(done, low, high), torch.where(done, high, least + 2 * (high - least))
-    high = torch.minimum(high, most)
+    slack = 4 * torch.finfo(equation.share.dtype).eps
+    low, high = _widened(equation, slack)
+    low, high = low.floor() - 1, high.ceil()
     middle = ((low + high) / 2).floor()
     # Whole numbers that the number format cannot tell apart end the search too.
-    while bool((open_ := (middle > low) & (middle < high) & ~endless).any()):
+    while bool((open_ := (middle > low) & (middle < high)).any()):
         above = equation.is_reached(middle, slack)
         low, high = torch.where(above | ~open_, low, middle), torch.where(above & open_, middle, high)
         middle = ((low + high) / 2).floor()
-    return torch.where(endless, most, high)
+    return high
 
 
 def _bracket(equation: _Equation) -> tuple[Tensor, Tensor, Tensor]:
     """Two values between which the solution lies, and a first guess of it."""
-    share, side = equation.share, equation.side
-    known = closed_quantile(equation.components, share, side)
-    low, high = _widened(equation) if known is None else (known.amin(0), known.amax(0))
-    low, high = torch.where((share <= 0) & (side < 0), high, low), torch.where((share <= 0) & (side > 0), low, high)
-    guess = _middle(low, high) if known is None else equation.average(known)
-    return low, high, guess.clamp(low, high)
+    known = closed_quantile(equation.components, equation.share, equation.side)
+    if known is None:
+        low, high = _widened(equation)
+        return low, high, _middle(low, high).clamp(low, high)
+    low, high = known.amin(0), known.amax(0)
+    # Of nothing, the end of the member that reaches furthest.
+    low = torch.where((equation.share <= 0) & (equation.side < 0), high, low)
+    high = torch.where((equation.share <= 0) & (equation.side > 0), low, high)
+    return low, high, equation.average(known).clamp(low, high)
 
 
-def _widened(equation: _Equation) -> tuple[Tensor, Tensor]:
-    """A bracket found by going out from the members' means, further and further."""
-    components, share = equation.components, equation.share
+def _widened(equation: _Equation, slack: float = 0.0) -> tuple[Tensor, Tensor]:
+    """A bracket found by going out from the members' means, further and further; an end where the share is 0."""
+    components, share, largest = equation.components, equation.share, torch.finfo(equation.share.dtype).max
     low, high = ends(components, share)
     least, most = low.amin(0), high.amax(0)
     least_of_all = least.expand(components.batch_shape)
@@ -213,16 +208,15 @@ def _widened(equation: _Equation) -> tuple[Tensor, Tensor]:
         mean, deviation = components.mean, components.stddev
         middle, spread = torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
     spread = spread.clamp_min(torch.finfo(share.dtype).tiny)
-    low, high, step = (middle - spread).amin(0), (middle + spread).amax(0), spread.amax(0)
-    low, high = torch.maximum(low, least), torch.minimum(high, most)
-    largest = torch.finfo(share.dtype).max
-
-    while not bool((done := ~equation.is_reached(low) | (low <= least) | (low <= -largest)).all()):
+    low, high = torch.maximum((middle - spread).amin(0), least), torch.minimum((middle + spread).amax(0), most)
+    step, nothing = spread.amax(0), share <= 0
+    while not bool((done := nothing | ~equation.is_reached(low, slack) | (low <= least) | (low <= -largest)).all()):
         low, step = torch.where(done, low, torch.maximum(low - step, least).clamp_min(-largest)), step * 2
     step = spread.amax(0)
-    while not bool((done := equation.is_reached(high) | (high >= most) | (high >= largest)).all()):
+    while not bool((done := nothing | equation.is_reached(high, slack) | (high >= most) | (high >= largest)).all()):
         high, step = torch.where(done, high, torch.minimum(high + step, most).clamp_max(largest)), step * 2
-    return torch.where(share <= 0, least, low), torch.where(share <= 0, most, high)
+    end = torch.where(equation.side > 0, least, most)
+    return torch.where(nothing, end, low), torch.where(nothing, end, high)
 
 
 def _narrowed_down(equation: _Equation) -> Tensor:
