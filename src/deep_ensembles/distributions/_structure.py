@@ -80,9 +80,8 @@ def arguments_of(distribution: td.Distribution) -> dict[str, Tensor]:
 
 def _settings_of(distribution: td.Distribution) -> dict[str, Any]:
     """Arguments of the constructor that are the same for every row, such as the number of trials of a multinomial."""
-    kind: Any = type(distribution)
-    names = _other_arguments(kind, frozenset(distribution.arg_constraints))
-    settings = {name: getattr(distribution, name, None) for name in names}
+    settings = {name: getattr(distribution, name, None) for name in
+                _other_arguments(type(distribution), frozenset(distribution.arg_constraints))}  # fmt: skip
     if any(value is None or (isinstance(value, Tensor) and value.dim() > 0) for value in settings.values()):
         raise TypeError(f"{family(distribution)} cannot be taken apart by rows, as its `arg_constraints` name only some of "
                         "its parameters; give the class a method `rebuilt(change)`")  # fmt: skip
@@ -90,12 +89,11 @@ def _settings_of(distribution: td.Distribution) -> dict[str, Any]:
 
 
 @cache
-def _other_arguments(kind: Any, parameters: frozenset[str]) -> tuple[str, ...]:
+def _other_arguments(kind: Any, parameters: frozenset[str]) -> list[str]:
     """What a constructor takes beside its parameters: arguments without a default, and whole numbers."""
-    known = {*parameters, "self", "validate_args"}
-    arguments = inspect.signature(kind.__init__).parameters.values()
-    named = [a for a in arguments if a.kind is a.POSITIONAL_OR_KEYWORD and a.name not in known]
-    return tuple(a.name for a in named if a.default is a.empty or isinstance(a.default, int))
+    others = [a for a in inspect.signature(kind).parameters.values() if a.name not in {*parameters, "validate_args"}]
+    named = [a for a in others if a.kind is a.POSITIONAL_OR_KEYWORD]
+    return [a.name for a in named if a.default is a.empty or isinstance(a.default, int)]
 
 
 def _changed(transform: td.Transform, change: Callable[[Tensor], Tensor]) -> td.Transform:
@@ -273,7 +271,3 @@ class Scaled(td.TransformedDistribution):
     @property
     def variance(self) -> Tensor:
         return self.scale.square() * self.base_dist.variance
-
-    def entropy(self) -> Tensor:
-        volume = self.scale.log()
-        return self.base_dist.entropy() + (volume.sum(-1) if self.event_shape else volume)

@@ -36,13 +36,8 @@ class Normal(Numbers):
     min_variance: float = 1e-6
 
     def __call__(self, raw: Tensor) -> td.Distribution:
-        mean, variance = self.moments(raw)
-        return for_targets(td.Normal, mean, variance.sqrt())
-
-    def moments(self, raw: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of every target, each `[..., batch, target]`."""
         mean, spread = split_raw(self, raw)
-        return limited(mean), F.softplus(spread.contiguous()) + self.min_variance
+        return for_targets(td.Normal, limited(mean), (F.softplus(spread.contiguous()) + self.min_variance).sqrt())
 
 
 @dataclass(frozen=True)

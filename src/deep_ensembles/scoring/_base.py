@@ -4,10 +4,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributions import Bernoulli, Categorical, Distribution
+from torch.distributions import Categorical, Distribution
 
 from deep_ensembles._checks import require
-from deep_ensembles.distributions import family, is_whole, parameters
 
 
 class ScoringRule(Protocol):
@@ -22,15 +21,6 @@ def require_numbers(rule: str, distribution: Distribution) -> None:
     components = getattr(distribution, "components", distribution)
     if isinstance(components, Categorical):
         raise TypeError(f"`{rule}` needs a continuous prediction, got Categorical; use `brier` or `log_score`")
-
-
-def require_quantiles(rule: str, single: Distribution) -> None:
-    """Refuse a family of one target whose quantiles mean nothing, or, in training, do not move with its parameters."""
-    if isinstance(single, Bernoulli):
-        raise TypeError(f"`{rule}` needs a prediction of numbers, got labels; use `brier` or `log_score`")
-    if torch.is_grad_enabled() and is_whole(single) and any(each.requires_grad for each in parameters(single)):
-        raise TypeError(f"`{rule}` can train with quantiles that move with the parameters alone, and those of "
-                        f"{family(single)}, which are whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
 
 
 def aligned(distribution: Distribution, target: Any) -> Tensor:

@@ -9,9 +9,9 @@ from torch.distributions import Bernoulli, Distribution
 from torch.nn import functional as F
 
 from deep_ensembles._checks import check_number, require
-from deep_ensembles.distributions import Interpolated, marginal
+from deep_ensembles.distributions import Interpolated, family, is_whole, marginal, parameters
 from deep_ensembles.mixture import mixture_of
-from deep_ensembles.scoring._base import aligned, over_targets, require_numbers, require_quantiles
+from deep_ensembles.scoring._base import aligned, over_targets, require_numbers
 
 
 def log_score(distribution: Distribution, target: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tu
         if not hasattr(distribution, "n_members"):
             return single.levels.movedim(-1, 0), single.values.movedim(-1, 0)
         levels = single.levels.reshape(-1, single.levels.shape[-1])[0].tolist()
-    require_quantiles("pinball", single)
+    _require_quantiles(single)
     levels = _LEVELS if levels is None else levels
     require(len(levels) > 0, "levels", "at least one number", levels)
     for level in levels:
@@ -127,6 +127,15 @@ def _quantiles(distribution: Distribution, levels: Sequence[float] | None) -> tu
     shape = distribution.batch_shape + distribution.event_shape
     shares = torch.tensor(levels, dtype=torch.float64).reshape(-1, *[1] * len(shape))
     return shares, mixture_of(distribution).icdf(shares)
+
+
+def _require_quantiles(single: Distribution) -> None:
+    """Refuse a family of one target whose quantiles mean nothing, or, in training, do not move with its parameters."""
+    if isinstance(single, Bernoulli):
+        raise TypeError("`pinball` needs a prediction of numbers, got labels; use `brier` or `log_score`")
+    if torch.is_grad_enabled() and is_whole(single) and any(each.requires_grad for each in parameters(single)):
+        raise TypeError("`pinball` can train with quantiles that move with the parameters alone, and those of "
+                        f"{family(single)}, which are whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
 
 
 def interval_score(distribution: Distribution, target: Tensor, coverage: float = 0.9) -> Tensor:
