@@ -10,7 +10,7 @@ from torch import distributions as td
 
 # isort: off
 from deep_ensembles.distributions import (
-    Delta, NormalMixture, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
+    Delta, Ordered, alone, formula_of, gamma_tails, indexed, marginal, normal_cdf, parameters,
     ranked_probability_score, tails,
 )  # fmt: skip
 
@@ -41,34 +41,26 @@ def crps(distribution: td.Distribution, target: Tensor) -> Tensor:
     require_numbers("crps", distribution)
     if isinstance(distribution, Mixture):
         score = _of_members(marginal(distribution.components), distribution.weights, target)
+    elif hasattr(distribution, "n_members"):  # recalibrated
+        return distribution.crps(target)  # type: ignore[attr-defined]
     else:
-        score = _of_single(marginal(distribution), target)
+        single = marginal(distribution)
+        score = _of_members(alone(single), parameters(single)[0].new_ones(1), target)
     return over_targets(distribution, score)
-
-
-def _of_single(distribution: Any, target: Tensor) -> Tensor:
-    if (closed := formula_of(distribution, "crps", _CLOSED)) is not None:
-        return closed(target)
-    return _of_members(alone(distribution), parameters(distribution)[0].new_ones(1), target)
 
 
 def _of_members(components: Any, weights: Tensor, target: Tensor) -> Tensor:
     """Of a mixture of members `[member, *batch]` with weights `[member]`."""
-    if isinstance(components, td.MixtureSameFamily) and isinstance(components.component_distribution, td.Normal):
-        means, variances, shares = _parts(components)  # [part, member, *batch]
-        shares = shares * weights.reshape(-1, *[1] * (len(components.batch_shape) - 1))
-        return _of_normals(means.flatten(0, 1), variances.flatten(0, 1), shares.flatten(0, 1), target)
     if isinstance(components, (td.Normal, Delta)):
         return _of_normals(components.mean, components.variance, weights, target)
-    if len(weights) == 1 and formula_of(components, "crps", _CLOSED) is not None:
-        return _of_single(indexed(components, 0), target)
+    if isinstance(components, td.MixtureSameFamily) and isinstance(components.component_distribution, td.Normal):
+        normals, shares = components.component_distribution, components.mixture_distribution.probs
+        shares = shares * weights.reshape(-1, *[1] * len(components.batch_shape))
+        parts = (part.movedim(-1, 0).flatten(0, 1) for part in (normals.mean, normals.variance, shares))
+        return _of_normals(*parts, target)
+    if len(weights) == 1 and (closed := formula_of(indexed(components, 0), "crps", _CLOSED)) is not None:
+        return closed(target)
     return ranked_probability_score(components, weights, target.to(weights.dtype))
-
-
-def _parts(mixture: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Means, variances and weights of the normals that a distribution is a mixture of, `[part, *batch]`."""
-    normals, shares = mixture.component_distribution, mixture.mixture_distribution.probs
-    return normals.mean.movedim(-1, 0), normals.variance.movedim(-1, 0), shares.movedim(-1, 0)
 
 
 def _of_normals(means: Tensor, variances: Tensor, weights: Tensor, target: Tensor) -> Tensor:
@@ -140,9 +132,6 @@ def _of_poisson(d: Any, target: Tensor) -> Tensor:
 
 
 _CLOSED: dict[type, Callable[[Any, Tensor], Tensor]] = {
-    Delta: lambda d, target: (target - d.loc).abs(),
-    td.Normal: lambda d, target: _expected_distance(target - d.loc, d.scale.square()) - d.scale / math.sqrt(math.pi),
-    NormalMixture: lambda d, target: _of_normals(*_parts(d), target),
     td.Laplace: _of_laplace,
     td.StudentT: _of_student_t,
     td.LogNormal: _of_log_normal,
