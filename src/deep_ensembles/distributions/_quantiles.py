@@ -48,8 +48,8 @@ class _Equation:
         return (values * self.weights).sum(0)
 
     @cached_property
-    def curve(self) -> _NormalCurve | _StudentTCurve | None:
-        """Of families whose quantiles a few steps mostly lead to."""
+    def curve(self) -> Any:
+        """Of families whose quantiles a few steps mostly lead to; None of others."""
         return next((curve(self.components) for kind, curve in _CURVES.items() if isinstance(self.components, kind)), None)
 
     def at(self, point: Tensor, exact: bool = True) -> Values:

@@ -80,8 +80,9 @@ def arguments_of(distribution: td.Distribution) -> dict[str, Tensor]:
 
 def _settings_of(distribution: td.Distribution) -> dict[str, Any]:
     """Arguments of the constructor that are the same for every row, such as the number of trials of a multinomial."""
-    settings = {name: getattr(distribution, name, None) for name in
-                _other_arguments(type(distribution), frozenset(distribution.arg_constraints))}  # fmt: skip
+    kind: Any = type(distribution)
+    names = _other_arguments(kind, frozenset(distribution.arg_constraints))
+    settings = {name: getattr(distribution, name, None) for name in names}
     if any(value is None or (isinstance(value, Tensor) and value.dim() > 0) for value in settings.values()):
         raise TypeError(f"{family(distribution)} cannot be taken apart by rows, as its `arg_constraints` name only some of "
                         "its parameters; give the class a method `rebuilt(change)`")  # fmt: skip
@@ -260,9 +261,6 @@ class Scaled(td.TransformedDistribution):
         shape = self.batch_shape + self.event_shape
         units = (change(unit.expand(shape)) for unit in (self.shift, self.scale))
         return Scaled(rebuilt(self.base_dist, change), *units)
-
-    def rescaled(self, shift: Tensor, scale: Tensor) -> Scaled:
-        return Scaled(self.base_dist, shift + scale * self.shift, scale * self.scale)
 
     @property
     def mean(self) -> Tensor:

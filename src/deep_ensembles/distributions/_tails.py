@@ -256,17 +256,11 @@ def _inverse(name: str, share: Tensor, *shapes: Tensor) -> Tensor:
 
 
 def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
-    """By SciPy, and where that gives up, at shares of 1e-100 or so, by Newton's steps in logarithms, along a power."""
+    """By SciPy, and far out, where that gives up and the tail is a power, from the power."""
     quantile = -_inverse("stdtrit", share, d.df).abs()
-    if bool((far := quantile.isinf() & (share > 0)).any()):
-        df, logs = d.df.expand(far.shape)[far], share.expand(far.shape)[far].log()
-        first = torch.lgamma(df / 2 + 0.5) - torch.lgamma(df / 2 + 1) - math.log(2 * math.sqrt(math.pi))
-        z = -(df * torch.expm1((first - logs) * 2 / df)).sqrt()
-        for _ in range(6):
-            tail, log_density = student_t_cdf(df, z), td.StudentT(df, validate_args=False).log_prob(z)
-            z = z * torch.exp((tail.log() - logs) * torch.exp(tail.log() - log_density) / z.abs())
-        quantile[far] = z
-    return d.loc + d.scale * side * quantile
+    factor = torch.lgamma(d.df / 2 + 0.5) - torch.lgamma(d.df / 2 + 1) - math.log(2 * math.sqrt(math.pi))
+    power = -d.df.sqrt() * torch.exp((factor - share.log()) / d.df)
+    return d.loc + d.scale * side * torch.where(quantile < -1e20, power, quantile)
 
 
 def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:

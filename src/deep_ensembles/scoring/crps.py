@@ -56,8 +56,8 @@ def _of_members(components: Any, weights: Tensor, target: Tensor) -> Tensor:
     if isinstance(components, td.MixtureSameFamily) and isinstance(components.component_distribution, td.Normal):
         normals, shares = components.component_distribution, components.mixture_distribution.probs
         shares = shares * weights.reshape(-1, *[1] * len(components.batch_shape))
-        parts = (part.movedim(-1, 0).flatten(0, 1) for part in (normals.mean, normals.variance, shares))
-        return _of_normals(*parts, target)
+        means, variances, shares = (p.movedim(-1, 0).flatten(0, 1) for p in (normals.mean, normals.variance, shares))
+        return _of_normals(means, variances, shares, target)
     if len(weights) == 1 and (closed := formula_of(indexed(components, 0), "crps", _CLOSED)) is not None:
         return closed(target)
     return ranked_probability_score(components, weights, target.to(weights.dtype))

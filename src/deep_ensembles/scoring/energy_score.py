@@ -48,7 +48,7 @@ Moments = tuple[Tensor, Tensor]
 def _moments(member: Distribution) -> Moments:
     """Means, and the covariance or where targets are independent their variances."""
     if isinstance(member, (MultivariateNormal, LowRankMultivariateNormal)):
-        return member.mean, member.covariance_matrix  # type: ignore[return-value]
+        return member.mean, member.covariance_matrix
     if not isinstance(marginal(member), Normal):
         raise TypeError(f"`energy_score` of several targets needs normals, got {family(member)}; use `crps` or "
                         "`log_score`, or the head `MultivariateNormal`")  # fmt: skip
