@@ -208,7 +208,8 @@ def _widened(equation: _Equation, slack: float = 0.0) -> tuple[Tensor, Tensor]:
         mean, deviation = components.mean, components.stddev
         middle, spread = torch.where(mean.isfinite(), mean, middle), torch.where(deviation.isfinite(), deviation, spread)
     spread = spread.clamp_min(torch.finfo(share.dtype).tiny)
-    low, high = torch.maximum((middle - spread).amin(0), least), torch.minimum((middle + spread).amax(0), most)
+    low, high = torch.maximum((middle - spread).amin(0), least), torch.minimum((middle + 2 * spread).amax(0), most)
+    low = torch.where(least.isfinite() & is_whole(components), least, low)  # halving leads quickly from there
     step, nothing = spread.amax(0), share <= 0
     while not bool((done := nothing | ~equation.is_reached(low, slack) | (low <= least) | (low <= -largest)).all()):
         low, step = torch.where(done, low, torch.maximum(low - step, least).clamp_min(-largest)), step * 2

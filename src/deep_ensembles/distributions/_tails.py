@@ -161,6 +161,11 @@ def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
 # -- families of torch ------------------------------------------------------------------------------------------------
 
 
+def _normal(d: Any, value: Tensor) -> Pair:
+    z = (value - d.loc) / d.scale
+    return normal_cdf(z), normal_cdf(-z)
+
+
 def _symmetric(lower_tail: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
     """From the distribution function for location 0 and scale 1, which is exact in the lower tail."""
 
@@ -218,10 +223,11 @@ def _same_family(d: Any, value: Tensor) -> Pair:
 
 
 _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
-    td.Normal: _symmetric(lambda d, z: normal_cdf(z)),
+    td.Normal: _normal,
     td.Laplace: _symmetric(lambda d, z: torch.exp(z) / 2),
     td.Cauchy: _symmetric(lambda d, z: torch.atan2(torch.ones_like(z), -z) / math.pi),
     td.StudentT: _symmetric(lambda d, z: student_t_cdf(d.df, z)),
+    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
     td.Gumbel: _gumbel,
     **dict.fromkeys((td.HalfNormal, td.HalfCauchy), _folded),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
