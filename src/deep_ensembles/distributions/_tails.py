@@ -152,8 +152,7 @@ def beta_tails(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Pair:
     """The regularised incomplete beta functions of x and of the rest, 1 - x."""
 
     def density(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
-        log_beta = torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
-        return torch.exp(torch.xlogy(a - 1, x) + torch.special.xlog1py(b - 1, -x) - log_beta)
+        return td.Beta(a, b, validate_args=False).log_prob(x).exp()
 
     return _special("betainc", density, a, b, x), _special("betainc", density, b, a, rest)
 

@@ -85,7 +85,7 @@ class LogitNormal(Numbers):
         raw `[..., batch, 2 · target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
 
     Example:
-        >>> LogitNormal(low=0.0, high=100.0)(torch.tensor([[0.0, 0.5413]])).mean
+        >>> LogitNormal(low=0.0, high=100.0)(torch.tensor([[0.0, 0.5413]])).mean.round(decimals=2)
         tensor([50.])
     """
 
