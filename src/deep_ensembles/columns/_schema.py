@@ -1,6 +1,5 @@
 """Which kind each column of a table is, and the schema that turns rows into inputs of a network."""
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +14,11 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, TableError
+from deep_ensembles.columns._column import Column, Errors, TableError, field_data, fields_from
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import CLOCKS, Date, Difference, date, difference, draft_date
-from deep_ensembles.columns.number import READABLE, Number, draft_number, number, numbers_apart, quick_numbers
+from deep_ensembles.columns.number import READABLE, Number, draft_number, number
 from deep_ensembles.columns.text import Text, text
 
 _KINDS = (Boolean, Category, Date, Difference, Number, Text)
@@ -40,6 +39,7 @@ _FEW_ROWS, _MOST_DATES = 10, 4
 _MANY_LEVELS = 1000
 _MOST_SHOWN = 50
 _EXAMPLES = 3
+_FORMER = ("infinite",)  # fields that model files of earlier versions have
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,12 @@ class Schema:
             shown = f"{'s' * (len(lacking) > 1)} {', '.join(f'`{name}`' for name in lacking[:20])}{more}"
             raise TableError(f"the table lacks the column{shown}, which the model was trained with")
 
-    def encode(self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
+    def encode(self, rows: pa.RecordBatch | pa.Table, errors: Errors = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs of rows; columns are found by name, in any order, and others are ignored.
 
         Arguments:
             rows: a record batch or a table.
-            errors: `refuse` values that cannot be read, or take them as `missing`.
+            errors: `refuse` values that cannot be read, or take them as `missing`; see `TakenAsMissing`.
             first_row: the number of the first row in messages.
 
         Shape:
@@ -116,7 +116,7 @@ class Schema:
         return self.encode_with_unseen(rows, errors, first_row)[0]
 
     def encode_with_unseen(
-        self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1
+        self, rows: pa.RecordBatch | pa.Table, errors: Errors = "refuse", first_row: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Inputs of rows, and which values training did not see; arguments as for `encode`.
 
@@ -190,22 +190,21 @@ def infer_schema(
     _check_arguments(table.column_names, target, drop, kinds)
     names = [name for name in table.column_names if name != target]
 
-    def fit_or_reason(name: str) -> Sequence[Column] | str:
+    options: dict[str, dict[str, Any]] = {
+        "boolean": {"errors": errors}, "category": {"coded": coded}, "date": {"errors": errors},
+        "number": {"decimal": decimal, "errors": errors}, "text": {},
+    }  # fmt: skip
+
+    def fit_or_reason(name: str) -> Column | str:
         if name in drop:
             return "as asked"
         values = parsing.plain(table[name])
         kind, reason, values = (kinds[name], "as asked", values) if name in kinds else _infer_kind(name, values, decimal)
-        if kind == DROP:
-            return reason
-        if kind == "number":
-            return numbers_apart(name, values, decimal, errors)
-        if kind == "category":
-            return [category(name, values, coded)]
-        return [FITS[kind](name, values, errors) if kind in ("boolean", "date") else FITS[kind](name, values)]
+        return reason if kind == DROP else FITS[kind](name, values, **options[kind])
 
     with ThreadPoolExecutor() as pool:
         results = dict(zip(names, pool.map(fit_or_reason, names), strict=True))
-    columns = tuple(column for made in results.values() if not isinstance(made, str) for column in made)
+    columns = tuple(column for column in results.values() if not isinstance(column, str))
     dates = [column for column in columns if isinstance(column, Date) and column.pattern not in CLOCKS][:_MOST_DATES]
     pairs = (difference(first, second, table) for first, second in combinations(dates, 2))
     columns += tuple(column for column in pairs if column is not None and column.name not in results)
@@ -247,14 +246,13 @@ def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa
         return DROP, "it is the index of a data frame", values
     if values.null_count == len(values):
         return DROP, "it has no values", values
-    if parsing.is_text(kind):
-        quick = parsing.plain_numbers(values)
-        if quick is not None and not _are_codes(name, values) and not _are_flags(quick):
-            return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
-        return *_kind_of_text(name, values, decimal), values
     if parsing.is_number(kind) and not _CODE.search(name):
         return *_kind_of_numbers(name, parsing.floats(values)), values
-    if parsing.is_number(kind):
+    if parsing.is_text(kind):
+        quick = parsing.plain_numbers(values)
+        if quick is not None and not _are_codes(name, values) and not np.isin(quick[~np.isnan(quick)], (0, 1)).all():
+            return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
+    if parsing.is_text(kind) or parsing.is_number(kind):
         return *_kind_of_text(name, parsing.text(values), decimal), values
     if not (pa.types.is_boolean(kind) or parsing.is_date(kind)):
         return DROP, f"values of type {kind} cannot be inputs", values
@@ -272,7 +270,7 @@ def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
     """
     values = parsing.plain(values)
     for part in (values.slice(0, 100), values):  # a few values tell of most columns
-        read = quick_numbers(part)
+        read = parsing.plain_numbers(part)
         if read is not None and not (read == np.floor(read)).all():
             return False
     if read is not None and np.ptp(read) == len(read) - 1 and len(np.unique(read)) == len(read):
@@ -292,7 +290,7 @@ def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
 
 
 def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
-    known = read[~np.isnan(read)]
+    known = read[np.isfinite(read)]
     if not len(known):
         return DROP, "it has no values"
     if known.min() == known.max() and len(known) == len(read):
@@ -313,12 +311,12 @@ def _are_days(known: NDArray[np.float64]) -> bool:
 
 
 def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
-    """Goes by the different texts, which are often few, and how many rows each has."""
-    levels, counts = parsing.levels_of(parsing.text(values))
+    """Goes by the different trimmed texts, which are often few, and how many rows each has."""
+    levels, counts = parsing.levels_of(values)
     missing = counts.sum() < len(values)
     if not len(levels):
         return DROP, "it has no values"
-    _, read, _, is_number = draft_number(name, levels, counts, decimal)
+    _, read, is_number, _ = draft_number(name, levels, counts, decimal)
     if is_number and not _are_codes(name, levels):
         if len(levels) == 2 and are_booleans(levels.to_pylist()):
             return "boolean", ""
@@ -333,11 +331,6 @@ def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
 
 def _are_codes(name: str, texts: pa.Array) -> bool:
     return bool(_CODE.search(name)) or parsing.are_codes(texts)
-
-
-def _are_flags(read: NDArray[np.float64]) -> bool:
-    known = read[~np.isnan(read)]
-    return bool(np.isin(known, (0, 1)).all())
 
 
 def _kind_of_words(levels: pa.Array, rows: int) -> tuple[str, str]:
@@ -357,9 +350,7 @@ def column_data(column: Column) -> dict[str, Any]:
         >>> column_data(Boolean("paid", (False, True)))
         {'kind': 'boolean', 'name': 'paid', 'missing': 0, 'marked': False, 'seen': [False, True]}
     """
-    fields = {field.name: getattr(column, field.name) for field in dataclasses.fields(column)}
-    data = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    return {"kind": type(column).__name__.lower(), **data}
+    return {"kind": type(column).__name__.lower(), **field_data(column)}
 
 
 def column_from(data: Mapping[str, Any]) -> Column:
@@ -367,5 +358,4 @@ def column_from(data: Mapping[str, Any]) -> Column:
     kind = data.get("kind")
     if kind not in KINDS:
         raise ValueError(f"the model file names a column of kind {kind!r}, which this version does not know")
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name != "kind"}
-    return KINDS[kind](**fields)
+    return KINDS[kind](**fields_from({name: value for name, value in data.items() if name not in ("kind", *_FORMER)}))

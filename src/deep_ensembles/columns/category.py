@@ -54,11 +54,12 @@ class Category(Column):
             return (self.name,)
         return (*(f"{self.name} = {level}" for level in self.levels), *(f"{self.name} is another",) * self.with_rare)
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The place among frequent, then rare levels; behind both for those that training did not see."""
         texts, known = text(values), (*self.levels, *self.rare)
         places = pc.fill_null(pc.index_in(texts, value_set=pa.array(known, texts.type)), len(known))
-        return np.where(nulls(texts), np.nan, places.to_numpy(zero_copy_only=False))
+        read = np.where(nulls(texts), np.nan, places.to_numpy(zero_copy_only=False))
+        return read, np.zeros(len(read), bool)
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
         rows, n_levels = np.flatnonzero(~np.isnan(read)), len(self.levels)
