@@ -319,7 +319,10 @@ class TestNumbers:
                 plain.read(pa.array(values))
             assert np.isnan(plain.read(pa.array(values), "missing")).tolist() == [False, True]
         with pytest.raises(UnreadableValue, match="'inf' in row 3"):
-            infer_target("y", pa.array([1.5, 2.5, float("inf")]), "regression")
+            infer_target("y", pa.array([1.5, 2.5, float("inf")]))
+        target, y, kept = infer_target("y", pa.array([*np.arange(20) / 4, float("inf")]), errors="missing")
+        assert (len(y), kept[-1]) == (20, False)
+        assert target.notes[0] == "1 value of `y`, the first 'inf' in row 21, cannot be read: taken as missing"
 
     def test_the_decimal_mark_is_that_of_the_column(self):
         column = number("x", pa.array(["1.234,5", "7,25", "3"]))

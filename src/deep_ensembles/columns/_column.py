@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, fields
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ class UnreadableValue(ValueError):
         )
         self.column, self.value, self.row, self.kind, self.count = column, value, row, kind, count
 
+    def note(self) -> str:
+        """What to say where such values are taken as missing."""
+        several = f"{self.count} value{'s' * (self.count > 1)} of `{self.column}`"
+        return f"{several}, the first {self.value!r} in row {self.row}, cannot be read: taken as missing"
+
 
 class TakenAsMissing:
     """Counts the values that columns cannot read: passed as `errors`, it takes them as missing and remembers them.
@@ -45,17 +51,19 @@ class TakenAsMissing:
 
     def __init__(self) -> None:
         self.found: dict[str, UnreadableValue] = {}
+        self._lock = Lock()  # batches may be read side by side
 
     def add(self, error: UnreadableValue) -> None:
         """Remember values of a column: how many there are, and the first by row."""
-        first = min(error, self.found.get(error.column, error), key=lambda known: known.row)
-        count = error.count + (self.found[error.column].count if error.column in self.found else 0)
-        self.found[error.column] = UnreadableValue(first.column, first.value, first.row, first.kind, count)
+        with self._lock:
+            known = self.found.get(error.column)
+            first = error if known is None else min(error, known, key=lambda each: each.row)
+            count = error.count + (known.count if known else 0)
+            self.found[error.column] = UnreadableValue(first.column, first.value, first.row, first.kind, count)
 
     def notes(self) -> list[str]:
         """A line for each column, for people."""
-        return [f"{error.count} value{'s' * (error.count > 1)} of `{error.column}`, the first {error.value!r} in row "
-                f"{error.row}, cannot be read: taken as missing" for error in self.found.values()]  # fmt: skip
+        return [error.note() for error in self.found.values()]
 
 
 Errors = str | TakenAsMissing

@@ -27,13 +27,12 @@ FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean,
 DROP = "drop"
 _IDENTIFIER = re.compile(
     r"(?i)(^|[_ .-])(ids?|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
-    r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$"
+    r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$|(?-i:[a-z](Id|ID))$"
 )
 _NAMES_THINGS = re.compile(r"(?i)(^|[_ .-])(id|uuid|guid)$|[a-z](?-i:Id|ID)$")
 _CODE = re.compile(
     r"(?i)(^|[_ .-])(zip|zip_?code|post_?code|postal_?code|plz|phone|telephone|tel|mobile|fax|iban|isbn|ean|ssn)$"
 )
-_CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
 _FRAME_INDEX = re.compile(r"__index_level_\d+__")
 _FEW_ROWS, _MOST_DATES = 10, 4
 _MANY_LEVELS = 1000
@@ -275,16 +274,12 @@ def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
             return False
     if read is not None and np.ptp(read) == len(read) - 1 and len(np.unique(read)) == len(read):
         return True
-    return _is_called_identifier(name) and 2 * len(values.unique()) > len(values)
-
-
-def _is_called_identifier(name: str) -> bool:
-    return bool(_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+    return bool(_IDENTIFIER.search(name)) and 2 * len(values.unique()) > len(values)
 
 
 def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
     """Whether a column is called an id and holds whole numbers that are all different."""
-    if not _is_called_identifier(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
+    if not _IDENTIFIER.search(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
         return False
     return bool((read == np.floor(read)).all()) and len(np.unique(read)) == len(read)
 

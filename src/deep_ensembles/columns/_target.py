@@ -147,10 +147,9 @@ def infer_target(
     if numbers.gaps:
         values = text(values, numbers.gaps)
     if error and errors == "missing" and (task == REGRESSION or (task is None and _mostly_numbers(values, read))):
-        several = f"{error.count} value{'s' * (error.count > 1)} of `{name}`"
-        notes += (f"{several}, the first {error.value!r} in row {error.row}, cannot be read: taken as missing",)
+        notes += (error.note(),)
         values, error = pa.array(read, mask=np.isnan(read)), None
-    if task == REGRESSION and error:
+    if error and (task == REGRESSION or not is_text(values.type)):
         raise error
     reason = f"{task}, as asked"
     if task is None:

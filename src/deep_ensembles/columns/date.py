@@ -189,16 +189,15 @@ def date(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = Non
     values = plain(values)
     column = Date(name, CLOCKS[0] if pa.types.is_time(values.type) else ISO, 0.0, 0.0, 0.0, 1.0)
     if not is_date(values.type):
-        inferred = draft_date(*levels_of(text(values)), READABLE if errors is None else 0)
+        levels, counts = levels_of(text(values))
+        inferred = draft_date(levels, counts, READABLE if errors is None else 0)
         pattern, gaps = inferred or (ISO, ())
         column = replace(column, pattern=pattern, gaps=gaps)
         column.read(values, errors or ("missing" if inferred else "refuse"))
-        bad = column.parse_each(values)[1]
-        swapped = _swapped(pattern)
-        unsure = (
-            swapped != pattern and swapped in PATTERNS and parse_dates(text(values, gaps), swapped)[1].sum() <= bad.sum()
-        )
-        column = replace(column, words=unreadable_words(values, bad), unsure=bool(unsure))
+        bad, swapped = column.parse(levels)[1], _swapped(pattern)
+        both = swapped != pattern and swapped in PATTERNS
+        unsure = both and bool(parse_dates(text(levels, gaps), swapped)[1].sum() <= bad.sum())
+        column = replace(column, words=unreadable_words(levels, bad), unsure=unsure)
     read = column.read(values, "missing")
     statistics = column_statistics(name, "date", read)
     known = read[~np.isnan(read)]
@@ -278,15 +277,13 @@ def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
-    """Seconds of those texts that are dates; each different text by itself where some are none, as the 30th of February."""
+    """Seconds of those texts that are dates; each by itself where some are none, as the 30th of February."""
     try:
         return seconds_since_1970(texts.cast(kind))
     except pa.ArrowInvalid:
         if len(texts) == 1:
             return np.array([np.nan])
-        levels = texts.dictionary_encode()
-        known = [_cast(levels.dictionary[place : place + 1], kind) for place in range(len(levels.dictionary))]
-        return np.append(known, np.nan)[levels.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
+        return np.concatenate([_cast(texts[place : place + 1], kind) for place in range(len(texts))])
 
 
 def seconds_since_1970(values: pa.Array) -> NDArray[np.float64]:

@@ -16,7 +16,7 @@ from typing import Any
 from deep_ensembles._arrow import pa, parquet
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import location
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import Errors, TableError, TakenAsMissing
 from deep_ensembles.tabular.sources import STANDARD, fetched, unpacked
 from deep_ensembles.tabular.text import TextFile, open_text_file, unique_names
 
@@ -101,10 +101,12 @@ class TableFiles:
     Arguments:
         files: its parts in order, all with the same columns.
         folder: a temporary one, for parts that were brought here.
+        unreadable: values that were taken as missing, see `counting`.
     """
 
     files: tuple[TextFile | ParquetFile, ...]
     folder: str
+    unreadable: TakenAsMissing = field(default_factory=TakenAsMissing)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,7 +116,11 @@ class TableFiles:
     @property
     def notes(self) -> list[str]:
         """What is worth saying of the files; reading may add to it."""
-        return [note for file in self.files for note in file.notes]
+        return [*(note for file in self.files for note in file.notes), *self.unreadable.notes()]
+
+    def counting(self, errors: str) -> Errors:
+        """What columns read with, so that values that are taken as missing are counted among the notes."""
+        return self.unreadable if errors == "missing" else errors
 
     @property
     def n_rows(self) -> int | None:
