@@ -1,9 +1,11 @@
 """Which kind each column of a table is, and the schema that turns rows into inputs of a network."""
 
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
@@ -160,6 +162,25 @@ def _shown(lines: list[list[str]]) -> list[list[str]]:
     return [*lines[:_MOST_SHOWN], ["…", f"{len(lines) - _MOST_SHOWN} more"]] if len(lines) > _MOST_SHOWN + 1 else lines
 
 
+def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
+
+    Example:
+        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
+        Traceback (most recent call last):
+        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
+    """
+    known = set(names)
+    lacking = next((name for name in wanted if name not in known), None)
+    if lacking is None:
+        return
+    by_folded = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(lacking.casefold(), by_folded, 1)
+    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
+    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
+    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
+
+
 def infer_schema(
     table: pa.Table,
     target: str | None = None,
@@ -215,10 +236,7 @@ def infer_schema(
 
 
 def _check_arguments(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
-    named = [*drop, *kinds] if target is None else [target, *drop, *kinds]
-    if unknown := [name for name in named if name not in set(names)]:
-        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise TableError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}; it has {shown}")
+    check_known("the table", [*([] if target is None else [target]), *drop, *kinds], names)
     for name, kind in kinds.items():
         require(kind in (*FITS, DROP), f"kinds[{name!r}]", f"one of {', '.join((*sorted(FITS), DROP))}", kind)
 

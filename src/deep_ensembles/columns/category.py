@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, frequent_enough, missing_values
-from deep_ensembles.columns._parsing import nulls, text
+from deep_ensembles.columns._parsing import levels_of, nulls, text
 
 MOST_LEVELS = 200
 _MOST_RARE = 10_000
@@ -95,9 +95,8 @@ def category(name: str, values: pa.Array | pa.ChunkedArray, coded: bool = False)
         'category, 1 level (00123) and 1 rarer'
     """
     texts = text(values)
-    counted = texts.drop_null().value_counts()
-    pairs = zip(counted.field("counts").to_pylist(), counted.field("values").to_pylist(), strict=True)
-    counts = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    different, rows = levels_of(texts)
+    counts = sorted(zip(rows.tolist(), different.to_pylist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
     if not counts:
         raise ValueError(f"column `{name}` has no value in it; leave it out")
     coded = coded and len(counts) > _FEW_LEVELS
