@@ -17,21 +17,16 @@ from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, 
 _aten = torch.ops.aten
 
 
-class _Function(NamedTuple):
-    """An activation: `out` for its input x; and the gradient of x from that of the output y, put in place of y."""
-
-    forward: Callable[..., Tensor]
-    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-_FUNCTIONS: dict[type[nn.Module], _Function] = {
-    nn.ReLU: _Function(lambda x, out: torch.clamp_min(x, 0, out=out),
-                       lambda gradient, x, y: _aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y)),
-    nn.Tanh: _Function(torch.tanh, lambda gradient, x, y: _aten.tanh_backward.grad_input(gradient, y, grad_input=y)),
-    nn.Sigmoid: _Function(torch.sigmoid,
-                          lambda gradient, x, y: _aten.sigmoid_backward.grad_input(gradient, y, grad_input=y)),
-    nn.GELU: _Function(_aten.gelu.out, lambda gradient, x, y: _aten.gelu_backward.grad_input(gradient, x, grad_input=y)),
-}  # fmt: skip
+# Of activations: y for x, `out` given; and the gradient of x from that of y, put in place of y.
+_FUNCTIONS: dict[type[nn.Module], tuple[Callable[..., Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    nn.ReLU: (
+        lambda x, out: torch.clamp_min(x, 0, out=out),
+        lambda gradient, x, y: _aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y),
+    ),
+    nn.Tanh: (torch.tanh, lambda gradient, x, y: _aten.tanh_backward.grad_input(gradient, y, grad_input=y)),
+    nn.Sigmoid: (torch.sigmoid, lambda gradient, x, y: _aten.sigmoid_backward.grad_input(gradient, y, grad_input=y)),
+    nn.GELU: (_aten.gelu.out, lambda gradient, x, y: _aten.gelu_backward.grad_input(gradient, x, grad_input=y)),
+}
 
 
 class Layer:
@@ -141,18 +136,19 @@ class _BatchNorm(Layer):
 
 class _Activation(Layer):
     def __init__(self, module: nn.Module, tensors: Tensors) -> None:
-        self.module, self.function, self.spaces = module, _FUNCTIONS[type(module)], {}
+        self.module, self.spaces = module, {}
+        self.function, self.derivative = _FUNCTIONS[type(module)]
 
     def evaluate(self, x: Tensor) -> Tensor:
         y: Tensor = self.module(x)
         return y
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        self.x, self.y = x, self.function.forward(x, out=self.space("y", *x.shape, like=x))
+        self.x, self.y = x, self.function(x, out=self.space("y", *x.shape, like=x))
         return self.y
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
-        return self.function.backward(gradient, self.x, self.y)
+        return self.derivative(gradient, self.x, self.y)
 
 
 class _SiLU(Layer):
@@ -280,11 +276,11 @@ class _Bins(Layer):
         self.weight = tensors.parameters["weight"][:, n_waves:]
         self.weight_gradient = tensors.gradients["weight"][:, n_waves:] if tensors.gradients else None
         self.start, self.slope = tensors.buffers["start"], tensors.buffers["slope"]
-        self.edges = self.start.masked_fill(self.slope == 0, torch.inf)[:, 1:].contiguous()  # between bins
         self.below = torch.ones_like(self.start[:1]).expand(self.start.shape[1], -1).triu(1)  # [j, k]: whether j < k
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        place = torch.searchsorted(self.edges, x.squeeze(1), right=True)
+        edges = self.start[:, 1:].masked_fill(self.slope[:, 1:] == 0, torch.inf)  # between bins; buffers may be set later
+        place = torch.searchsorted(edges, x.squeeze(1), right=True)
         self.local_slope = self.slope.gather(1, place).unsqueeze(1)
         self.share = (x - self.start.gather(1, place).unsqueeze(1)).mul_(self.local_slope).clamp_(0, 1)
         vectors, self.place = self.weight.mT.contiguous(), place.unsqueeze(1).expand(-1, self.weight.shape[2], -1)
