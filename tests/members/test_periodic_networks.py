@@ -145,7 +145,11 @@ def test_a_stack_is_a_loop_where_bins_are_set_late_and_some_members_have_none(n_
         for name in ("start", "slope"):
             members.buffers[f"1.{name}"][0] = new[name]
             members.buffers[f"1.{name}"][1] = 0
-    torch.testing.assert_close(*(members(torch.stack([X, 3 * X])) for members in both), rtol=1e-9, atol=1e-9)
+    inputs, close = torch.stack([X, 3 * X]), partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
+    gradients = [members.prepare() for members in both]
+    close(*(members.forward(inputs, [1, 2], input_gradient=True) for members in both))
+    close(*(members.backward(torch.ones(2, 12, 2, dtype=torch.float64)) for members in both))
+    close(*(stack.flat for stack in gradients))
 
 
 def test_an_activation_at_the_front_leaves_its_input_as_it_is() -> None:

@@ -270,31 +270,29 @@ def _fast(function: Callable[..., Tensor], on_cpu: Callable[..., Any], x: Tensor
 
 
 class _Bins(Layer):
-    """y = Σ Vⱼ over the bins j below x, and t Vₖ for the bin k that x is in, of which it has come through the share t."""
+    """y = Vᵀ f(x) with f = (x - start) · slope, at least 0 and at most 1, for each number."""
 
     def __init__(self, n_waves: int, tensors: Tensors) -> None:
-        self.weight = tensors.parameters["weight"][:, n_waves:]
+        self.spaces, self.weight = {}, tensors.parameters["weight"][:, n_waves:]
         self.weight_gradient = tensors.gradients["weight"][:, n_waves:] if tensors.gradients else None
-        self.start, self.slope = tensors.buffers["start"], tensors.buffers["slope"]
-        self.below = torch.ones_like(self.start[:1]).expand(self.start.shape[1], -1).triu(1)  # [j, k]: whether j < k
+        self.start, self.slope = (tensors.buffers[name].unsqueeze(2) for name in ("start", "slope"))
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        edges = self.start[:, 1:].masked_fill(self.slope[:, 1:] == 0, torch.inf)  # between bins; buffers may be set later
-        place = torch.searchsorted(edges, x.squeeze(1), right=True)
-        self.local_slope = self.slope.gather(1, place).unsqueeze(1)
-        self.share = (x - self.start.gather(1, place).unsqueeze(1)).mul_(self.local_slope).clamp_(0, 1)
-        vectors, self.place = self.weight.mT.contiguous(), place.unsqueeze(1).expand(-1, self.weight.shape[2], -1)
-        self.local = vectors.gather(2, self.place)
-        return (vectors @ self.below).gather(2, self.place).addcmul_(self.local, self.share)
+        self.x, self.features = x, self.space("features", *self.start.shape[:2], x.shape[2], like=x)
+        torch.sub(x, self.start, out=self.features).mul_(self.slope).clamp_(0, 1)
+        return torch.bmm(self.weight.mT, self.features)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
-        of_bins = torch.zeros_like(self.weight.mT, memory_format=torch.contiguous_format)
-        of_weight = of_bins.scatter_add_(2, self.place, gradient) @ self.below.mT
-        _keep(self.weight_gradient, of_weight.scatter_add_(2, self.place, gradient * self.share).mT, accumulate)
-        if not needed:
-            return None
-        inside = (self.share > 0) & (self.share < 1)
-        return (gradient * self.local).sum(1, keepdim=True).mul_(self.local_slope).masked_fill_(~inside, 0)
+        _keep(self.weight_gradient, torch.bmm(gradient, self.features.mT).mT, accumulate)
+        return self._of_x(gradient) if needed else None
+
+    def _of_x(self, gradient: Tensor) -> Tensor:
+        """f changes with x only in the one bin that x is in."""
+        edges = self.start[:, 1:, 0].masked_fill(self.slope[:, 1:, 0] == 0, torch.inf)
+        place = torch.searchsorted(edges, self.x.squeeze(1), right=True).unsqueeze(1)
+        share, slope = self.features.gather(1, place), self.slope.mT.gather(2, place)
+        of_share = (gradient * self.weight.mT.gather(2, place.expand_as(gradient))).sum(1, keepdim=True)
+        return of_share.mul_(slope).masked_fill_((share == 0) | (share == 1), 0)
 
 
 class _Levels(Layer):
