@@ -249,16 +249,16 @@ class _Waves(Layer):
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         shape, self.x = (*self.phase.shape[:2], x.shape[2]), x
-        angle, self.sine, self.cosine = (self.space(name, *shape, like=x) for name in ("angle", "sine", "cosine"))
-        self.angle = torch.baddbmm(self.phase, self.frequency, x, beta=self.rate, alpha=self.rate, out=angle)
-        _fast(torch.cos, np.cos, angle, self.cosine)
+        self.angle, self.cosine = (self.space(name, *shape, like=x) for name in ("angle", "cosine"))
+        torch.baddbmm(self.phase, self.frequency, x, beta=self.rate, alpha=self.rate, out=self.angle)
+        _fast(torch.cos, np.cos, self.angle, self.cosine)
         return torch.bmm(self.weight.mT, self.cosine)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         _keep(self.gradients["weight"], torch.bmm(self.cosine, gradient.mT), accumulate)
-        _fast(torch.sin, np.sin, self.angle, self.sine)
+        _fast(torch.sin, np.sin, self.angle, self.angle)
         of_cosine = torch.baddbmm(self.cosine, self.weight, gradient, beta=0, alpha=-self.rate, out=self.cosine)
-        of_angle = of_cosine.mul_(self.sine)
+        of_angle = of_cosine.mul_(self.angle)
         _keep(self.gradients["frequency"], torch.bmm(of_angle, self.x.mT), accumulate)
         _keep(self.gradients["phase"], of_angle.sum(2), accumulate)
         return torch.bmm(self.frequency.mT, of_angle) if needed else None
