@@ -57,7 +57,7 @@ ONLY_IN = {
     "pooch": ("paper/fetch.py",),
     "pyarrow": ("_arrow.py",),
     "PIL": ("images.py",),
-    "pickle": ("paper/datasets/_image_files.py", "execution/"),
+    "pickle": ("execution/",),
     "cloudpickle": ("execution/_packing.py",),
     "ray": ("execution/ray.py",),
 }

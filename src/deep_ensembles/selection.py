@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from deep_ensembles import scoring
 from deep_ensembles._checks import require
-from deep_ensembles._random import RandomState, run_seeds
+from deep_ensembles._random import RandomState, run_seeds, seeded
 from deep_ensembles._splits import ComplementaryFolds
 from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles._terminal import progress
@@ -323,8 +323,9 @@ def _fit(data: tuple[Any, ...], end: float, item: tuple[int, Any, dict[str, Any]
 
 def _work(n_rows: int, build: Any, settings: Mapping[str, Any]) -> float:
     """About how many multiplications the training of an ensemble takes."""
-    n_parameters = sum(parameter.numel() for parameter in build().parameters() if not is_lazy(parameter))
-    return float(n_parameters) * n_rows * settings["max_epochs"] * settings["n_members"]
+    with seeded(0):
+        sizes = [parameter.numel() for parameter in build().parameters() if not is_lazy(parameter)]
+    return float(sum(sizes)) * n_rows * settings["max_epochs"] * settings["n_members"]
 
 
 def _next_frequencies(trials: Sequence[_Trial], scales: Sequence[float]) -> list[Candidate]:

@@ -64,7 +64,8 @@ MIXED = pa.table(
         (["1,234.5", "7"], "number"),
         (["1.234,5", "7,25"], "number"),
         (["12 %", "7%"], "number"),
-        (["$5", "-$3.20", "€7"], "number"),
+        (["$5", "-$3.20", "$7"], "number"),
+        (["$5", "-$3.20", "€7"], "category"),
         ([" 7 ", "8"], "number"),
         (["1 234", "12 345"], "number"),
         (["1e5", "2E-3"], "number"),
@@ -306,12 +307,22 @@ class TestNumbers:
         assert np.isfinite(column.encode(pa.array(values))).all()
         assert not column.unseen(column.read(pa.array(values))).any()
 
-    def test_infinite_values_are_missing(self):
-        column = number("x", pa.array(["1", "inf", "3", "-Infinity"]))
-        assert (column.missing, column.infinite, column.low, column.high) == (2, 2, 1.0, 3.0)
-        assert column.summary() == "number, 1 to 3, 2 missing (2 infinite among them)"
-        assert column == number("x", pa.array([1.0, np.inf, 3.0, -np.inf]))
-        assert column.encode(pa.array([float("inf")])).tolist() == [[0.0, 1.0]]
+    def test_infinite_values_cannot_be_read(self):
+        column = number("x", pa.array([*map(str, range(20)), "inf", "-Infinity"]))
+        assert (column.missing, column.words, column.low, column.high) == (2, ("-Infinity", "inf"), 0.0, 19.0)
+        typed = number("x", pa.array([*range(20), float("inf"), float("-inf")]))
+        assert (typed.missing, typed.words, typed.low, typed.high) == (2, ("-inf", "inf"), 0.0, 19.0)
+        assert typed.encode(pa.array([float("inf"), 9.5])).tolist() == [[0.0, 1.0], [0.0, 0.0]]
+        plain = number("x", pa.array([1.0, 3.0]))
+        for values in (["2", "inf"], ["2", "1e999"], [2.0, float("inf")]):
+            with pytest.raises(UnreadableValue, match=r"column `x`: '(inf|1e999)' in row 2 is not a number"):
+                plain.read(pa.array(values))
+            assert np.isnan(plain.read(pa.array(values), "missing")).tolist() == [False, True]
+        with pytest.raises(UnreadableValue, match="'inf' in row 3"):
+            infer_target("y", pa.array([1.5, 2.5, float("inf")]))
+        target, y, kept = infer_target("y", pa.array([*np.arange(20) / 4, float("inf")]), errors="missing")
+        assert (len(y), kept[-1]) == (20, False)
+        assert target.notes[0] == "1 value of `y`, the first 'inf' in row 21, cannot be read: taken as missing"
 
     def test_the_decimal_mark_is_that_of_the_column(self):
         column = number("x", pa.array(["1.234,5", "7,25", "3"]))

@@ -137,6 +137,36 @@ def test_bins_are_the_formula() -> None:
     torch.testing.assert_close(layer(new), torch.cat([new, encoded @ layer.weight[0]], 1))
 
 
+@pytest.mark.parametrize("n_bins", [1, 4])
+def test_a_stack_is_a_loop_where_bins_are_set_late_and_some_members_have_none(n_bins: int) -> None:
+    both = [assemble(factory({"n_bins": n_bins}), [1, 2], X, kind) for kind in (Plain, Looped)]
+    new = NumberEmbedding(5, 4, 0.3, n_bins, 3).bins(2 * X + 1)
+    for members in both:
+        for name in ("start", "slope"):
+            members.buffers[f"1.{name}"][0] = new[name]
+            members.buffers[f"1.{name}"][1] = 0
+    inputs, close = torch.stack([X, 3 * X]), partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
+    gradients = [members.prepare() for members in both]
+    close(*(members.forward(inputs, [1, 2], input_gradient=True) for members in both))
+    close(*(members.backward(torch.ones(2, 12, 2, dtype=torch.float64)) for members in both))
+    close(*(stack.flat for stack in gradients))
+
+
+def test_an_activation_at_the_front_leaves_its_input_as_it_is() -> None:
+    def build() -> nn.Module:
+        return nn.Sequential(nn.ReLU(), Skip(nn.ReLU(), nn.Linear(5, 5)), nn.Linear(5, 2)).double()
+
+    both = [assemble(build, [1, 2], X, kind) for kind in (Plain, Looped)]
+    inputs = torch.stack([X, X])
+    close = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
+    gradients = [members.prepare() for members in both]
+    close(*(members.forward(inputs, [1, 2], input_gradient=True) for members in both))
+    close(*(members.backward(torch.ones(2, 12, 2, dtype=torch.float64)) for members in both))
+    close(*(stack.flat for stack in gradients))
+    close(*(members(inputs) for members in both))
+    assert torch.equal(inputs, torch.stack([X, X]))
+
+
 def test_bins_of_a_member_lie_between_quantiles_of_its_own_rows(tmp_path: Path) -> None:
     x = torch.arange(40.0)[:, None] ** 2
     build = partial(periodic_mlp, 1, 2, (4,), n_frequencies=0, n_bins=4)

@@ -169,20 +169,19 @@ def test_copies_are_gone_afterwards(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("above", "below", "skipped"),
+    ("above", "skipped"),
     [
-        ("Flats of 2020\n", "", "Flats of 2020"),
-        ("Flats of 2020\nall of them,,,,\n\n", "", "Flats of 2020 all of them"),
-        ("Flats, by the office\n", "Total: 7\nSource: us\n", "Flats by the office"),
-        ('"A title\nin two lines"\n', "\nEnd of table\n", "A title in two lines"),
+        ("Flats of 2020\n", "Flats of 2020"),
+        ("Flats of 2020\nall of them,,,,\n\n", "Flats of 2020 all of them"),
+        ("Flats, by the office\n", "Flats by the office"),
+        ('"A title\nin two lines"\n', "A title in two lines"),
     ],
 )
-def test_titles_and_footers_are_left_out_and_said(above, below, skipped, tmp_path):
-    (tmp_path / "t.csv").write_text(above + CSV + below)
+def test_titles_are_left_out_and_said(above, skipped, tmp_path):
+    (tmp_path / "t.csv").write_text(above + CSV)
     files = open_table(tmp_path / "t.csv")
     assert read(tmp_path / "t.csv") == EXPECTED
-    assert f"t.csv: what stands above the names of columns is left out: '{skipped}'" in files.notes
-    assert len(files.notes) == 1 + bool(below)
+    assert files.notes == [f"t.csv: what stands above the names of columns is left out: '{skipped}'"]
 
 
 @pytest.mark.parametrize(
@@ -190,10 +189,11 @@ def test_titles_and_footers_are_left_out_and_said(above, below, skipped, tmp_pat
     [
         ("a\n1,2\n3,4\n", "line 2: 2 values for 1 column|holds values"),  # R leaves out the name of row names
         (f"{CSV}Bern 9,4\n", "line 9: 2 values for 5 columns"),
-        (CSV.replace("Bern 4,", "a footer: in the middle\nBern 4,"), "line 5: 1 value for 5 columns"),
+        (CSV.replace("Bern 4,", "a remark: in the middle\nBern 4,"), "line 5: 1 value for 5 columns"),
+        (f"{CSV}Total: 7\n", "line 9: 1 value for 5 columns; quote values that contain ',', or mend or delete the line"),
     ],
 )
-def test_what_may_be_a_broken_row_is_no_title_and_no_footer(content, words, tmp_path):
+def test_what_may_be_a_broken_row_is_no_title(content, words, tmp_path):
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(TableError, match=words):
         open_table(tmp_path / "t.csv").read()

@@ -193,7 +193,10 @@ def test_parts_must_have_the_same_columns(tmp_path):
     [
         ("", r"table.csv is empty; a table has a line of column names and rows below it"),
         (" \n\n,,\n", r"table.csv is empty"),
-        ("a,b\n1,2\n3\n", r"table.csv, line 3: 1 value for 2 columns; quote values that contain ',', or mend the line"),
+        (
+            "a,b\n1,2\n3\n",
+            r"table.csv, line 3: 1 value for 2 columns; quote values that contain ',', or mend or delete the line",
+        ),
         ("a;b\n1;2\n3;4;5\n", r"table.csv, line 3: 3 values for 2 columns; quote values that contain ';'"),
         ('a,b\n"x\ny",2\n3,4,5\n', r"table.csv, line 4: 3 values for 2 columns"),
         ("\n\na,b\n1,2\n3\n", r"table.csv, line 5: 1 value for 2 columns"),

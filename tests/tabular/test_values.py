@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from _made_tables import held_out, houses, numbers_settings, quiet, with_column, write
 
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import TableError, infer_schema
 from deep_ensembles.tabular import compare_table, fit_table
+from deep_ensembles.tabular.files import open_table
 
 SETTINGS: dict[str, Any] = {"max_epochs": 1, "members": 2}
 
@@ -79,3 +80,12 @@ def test_long_values_are_shown_in_part(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"'x{60}…' in row 1") as error:
         fit_table(data, numbers_settings(**SETTINGS), log=quiet)
     assert len(str(error.value)) < 300
+
+
+def test_values_taken_as_missing_are_counted_over_all_batches(tmp_path: Path) -> None:
+    schema = infer_schema(houses(), "price", drop=["number", "owner"])
+    files = open_table(write(with_words("size", {5: "huge", 60: "tiny", 190: "inf"}), tmp_path / "t.csv"))
+    assert files.counting("refuse") == "refuse"
+    for place, batch in enumerate(files.batches(schema.names, 50)):
+        schema.encode(batch, files.counting("missing"), 50 * place + 1)
+    assert files.notes == ["3 values of `size`, the first 'huge' in row 6, cannot be read: taken as missing"]

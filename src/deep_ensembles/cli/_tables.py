@@ -250,7 +250,9 @@ def explain(
         from deep_ensembles.tabular import explain_table
 
         models = table_model(model).every
-        found = {part.target.name: explain_table(part, data, row=row, errors=errors, table=table) for part in models}
+        wanted: dict[str, Any] = {"row": row, "errors": errors, "table": table}
+        wanted |= {} if as_json else {"log": note}
+        found = {part.target.name: explain_table(part, data, **wanted) for part in models}
         if as_json:
             _show_json(_by_target(found))
             return

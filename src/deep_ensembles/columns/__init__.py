@@ -4,12 +4,12 @@ Model files hold columns as plain data of their own (`column_data`, `column_from
 pyarrow.
 """
 
-from deep_ensembles.columns._column import Column, TableError, UnreadableValue
+from deep_ensembles.columns._column import Column, Errors, TableError, TakenAsMissing, UnreadableValue
 from deep_ensembles.columns._frames import arrow_table, encode_frame, learn_frame
 
 # isort: off
 from deep_ensembles.columns._schema import (
-    FITS, KINDS, Schema, column_data, column_from, identifies_rows, infer_schema, kind_of,
+    FITS, KINDS, Schema, check_known, column_data, column_from, identifies_rows, infer_schema, kind_of,
 )  # fmt: skip
 from deep_ensembles.columns._stored import check_fields, stored_schema
 from deep_ensembles.columns._target import (
@@ -24,8 +24,8 @@ from deep_ensembles.columns.number import Number, number
 from deep_ensembles.columns.text import Text, text
 
 __all__ = [
-    "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Number", "Schema", "TableError", "Target", "Text",
-    "UnreadableValue", "arrow_table", "boolean", "category", "check_fields", "column_data", "column_from", "date",
-    "encode_frame", "identifies_rows", "infer_schema", "infer_target", "kind_of", "learn_frame", "number",
-    "read_groups", "read_times", "read_weights", "skewness", "stored_schema", "text",
+    "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Errors", "Number", "Schema", "TableError",
+    "TakenAsMissing", "Target", "Text", "UnreadableValue", "arrow_table", "boolean", "category", "check_fields",
+    "check_known", "column_data", "column_from", "date", "encode_frame", "identifies_rows", "infer_schema", "infer_target",
+    "kind_of", "learn_frame", "number", "read_groups", "read_times", "read_weights", "skewness", "stored_schema", "text",
 ]  # fmt: skip

@@ -1,7 +1,9 @@
 """The base class of all kinds of columns, and the errors that unusable tables and values raise."""
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, fields
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
+from deep_ensembles.columns._parsing import is_text, plain, text
 
 _MOST_WORDS, _MOST_SHOWN = 50, 60
 
@@ -28,12 +31,49 @@ class UnreadableValue(ValueError):
         )
         self.column, self.value, self.row, self.kind, self.count = column, value, row, kind, count
 
+    def note(self) -> str:
+        """What to say where such values are taken as missing."""
+        several = f"{self.count} value{'s' * (self.count > 1)} of `{self.column}`"
+        return f"{several}, the first {self.value!r} in row {self.row}, cannot be read: taken as missing"
+
+
+class TakenAsMissing:
+    """Counts the values that columns cannot read: passed as `errors`, it takes them as missing and remembers them.
+
+    Example:
+        >>> from deep_ensembles.columns import Boolean
+        >>> unreadable = TakenAsMissing()
+        >>> Boolean("paid", (False, True)).read(pa.array(["yes", "perhaps", "?"]), unreadable).tolist()
+        [1.0, nan, nan]
+        >>> unreadable.notes()
+        ["1 value of `paid`, the first 'perhaps' in row 2, cannot be read: taken as missing"]
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, UnreadableValue] = {}
+        self._lock = Lock()  # batches may be read side by side
+
+    def add(self, error: UnreadableValue) -> None:
+        """Remember values of a column: how many there are, and the first by row."""
+        with self._lock:
+            known = self.found.get(error.column)
+            first = error if known is None else min(error, known, key=lambda each: each.row)
+            count = error.count + (known.count if known else 0)
+            self.found[error.column] = UnreadableValue(first.column, first.value, first.row, first.kind, count)
+
+    def notes(self) -> list[str]:
+        """A line for each column, for people."""
+        return [error.note() for error in self.found.values()]
+
+
+Errors = str | TakenAsMissing
+
 
 @dataclass(frozen=True)
 class Column(ABC):
     """A column as training saw it: it turns values of a table into inputs of a network.
 
-    A kind is a frozen dataclass of plain numbers, texts and tuples. It says how values are read (`read`), which inputs they
+    A kind is a frozen dataclass of plain numbers, texts and tuples. It says how values are read (`parse`), which inputs they
     become (`values`, `value_names`), which of them training did not see (`unseen_values`), and what it is (`description`).
     Missing values are the same for every kind: an input marks them where training had enough of them.
 
@@ -63,14 +103,44 @@ class Column(ABC):
         return (self.name,)
 
     @abstractmethod
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[Any]:
-        """Values as the kind sees them, one number or row of numbers each; NaN where missing.
+    def parse(self, values: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Values as the kind sees them, one number or row of numbers each, NaN where missing; and which cannot be read."""
+
+    @property
+    def readable(self) -> str:
+        """What values must be, in messages."""
+        return type(self).__name__.lower()
+
+    def read(self, values: pa.Array, errors: Errors = "refuse", first_row: int = 1) -> NDArray[Any]:
+        """Values as the kind sees them, one number or row of numbers each; NaN where missing. Each text is parsed once.
 
         Arguments:
             values: of any type that holds them: text, or what Parquet stores.
-            errors: `refuse` unreadable values with an `UnreadableValue`, or take them as `missing`.
+            errors: `refuse` unreadable values with an `UnreadableValue`, or take them as `missing`; see `TakenAsMissing`.
             first_row: the number of the first value in messages.
         """
+        require(
+            isinstance(errors, TakenAsMissing) or errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors
+        )
+        values = plain(values)
+        read, bad = self.parse_each(values)
+        if errors != "missing" and bad.any():
+            place = int(np.argmax(bad))
+            value = text(values.slice(place, 1))[0].as_py()
+            error = UnreadableValue(self.name, value, first_row + place, self.readable, int(bad.sum()))
+            if not isinstance(errors, TakenAsMissing):
+                raise error
+            errors.add(error)
+        return read
+
+    def parse_each(self, values: pa.Array) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """As `parse`, where different texts are few."""
+        if not is_text(values.type):
+            return self.parse(values)
+        levels = values.dictionary_encode("encode")
+        read, bad = self.parse(levels.dictionary)
+        codes = levels.indices.to_numpy(zero_copy_only=False)
+        return read[codes], bad[codes]
 
     @abstractmethod
     def values(self, read: NDArray[Any]) -> NDArray[Any]:
@@ -107,7 +177,7 @@ class Column(ABC):
         """Which of what was read training did not see, `[row]`: missing values too, where it had none."""
         return np.where(_is_missing(read), self.missing == 0, self.unseen_values(read))
 
-    def encode(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
+    def encode(self, values: pa.Array, errors: Errors = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs `[row, width]` of values; arguments as for `read`."""
         return self.inputs(self.read(values, errors, first_row))
 
@@ -116,17 +186,9 @@ def _is_missing(read: NDArray[Any]) -> NDArray[np.bool_]:
     return np.isnan(read if read.ndim == 1 else read[:, 0])
 
 
-def check_readable(column: str, kind: str, texts: pa.Array, bad: NDArray[np.bool_], errors: str, first_row: int) -> None:
-    """Raise for the first bad value, unless bad values are to be taken as missing."""
-    require(errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors)
-    if errors == "refuse" and bad.any():
-        place = int(np.argmax(bad))
-        raise UnreadableValue(column, texts[place].as_py(), first_row + place, kind, int(bad.sum()))
-
-
-def unreadable_words(texts: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
-    """The different texts that are bad, at most 50."""
-    return tuple(sorted(texts.filter(pa.array(bad)).unique().to_pylist())[:_MOST_WORDS])
+def unreadable_words(values: pa.Array, bad: NDArray[np.bool_]) -> tuple[str, ...]:
+    """The different values that cannot be read, as text, at most 50."""
+    return tuple(sorted(text(values.filter(pa.array(bad))).unique().to_pylist())[:_MOST_WORDS])
 
 
 def missing_values(count: int, rows: int) -> dict[str, Any]:
@@ -138,3 +200,14 @@ def frequent_enough(count: int, rows: int) -> bool:
     """Whether so many of the rows are worth an input that marks them: a mark of fewer than 1 row in 1000 would be more than
     30 standard deviations high, and say little."""
     return count > 0 and count * 1000 >= rows
+
+
+def field_data(described: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain data for JSON: tuples are lists."""
+    values = {field.name: getattr(described, field.name) for field in fields(described)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def fields_from(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that `field_data` described."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles._arrow import pa
+from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._parsing import plain
 from deep_ensembles.columns._schema import Schema, infer_schema
 from deep_ensembles.columns.category import Category
@@ -30,6 +30,9 @@ def arrow_table(data: Any, names: Sequence[str]) -> pa.Table:
         parts = [_arrow_array(column) for column in data.T]
     else:
         parts = pa.table(data).columns
+    for name, values in zip(names, parts, strict=True):
+        if pa.types.is_floating(values.type) and pc.any(pc.is_inf(values)).as_py():
+            raise ValueError(f"`X` must be finite or missing, but column `{name}` contains infinity")
     return pa.table(parts, names=list(names))
 
 

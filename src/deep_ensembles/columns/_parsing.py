@@ -58,11 +58,9 @@ def text(values: pa.Array | pa.ChunkedArray, gaps: tuple[str, ...] = ()) -> pa.A
         (['a', None, None], ['3', None])
     """
     values = plain(values)
-    if not is_text(values.type):
-        return _as_text(values)
-    trimmed = pc.utf8_trim_whitespace(values)
+    trimmed = pc.utf8_trim_whitespace(values) if is_text(values.type) else _as_text(values)
     short = pc.less_equal(pc.binary_length(trimmed), _LONGEST)
-    if pc.any(short).as_py():
+    if is_text(values.type) and pc.any(short).as_py():
         trimmed = _without(trimmed, pc.and_(short, pc.is_in(pc.utf8_lower(trimmed), pa.array(MISSING, trimmed.type))))
     return _without(trimmed, pc.is_in(trimmed, pa.array(gaps, trimmed.type))) if gaps else trimmed
 
@@ -105,8 +103,7 @@ def _as_text(values: pa.Array) -> pa.Array:
 
 
 def floats(values: pa.Array) -> NDArray[np.float64]:
-    """Numbers as float64, NaN where missing or infinite; times of day and durations in seconds,
-    timestamps in seconds since 1970.
+    """Numbers as float64, NaN where missing; times of day and durations in seconds, timestamps in seconds since 1970.
 
     Example:
         >>> floats(pa.array([1, None])).tolist()
@@ -116,9 +113,8 @@ def floats(values: pa.Array) -> NDArray[np.float64]:
     if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_timestamp(kind):
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
         return floats(values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())) / per_second
-    read = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    infinite = np.isinf(read)
-    return np.where(infinite, np.nan, read) if infinite.any() else read
+    read: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return read
 
 
 def nulls(values: pa.Array) -> NDArray[np.bool_]:
@@ -132,37 +128,24 @@ def flags(values: pa.Array) -> NDArray[np.bool_]:
 
 
 def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
-    """Numbers in text if all values are empty or written as programs write them, which is quick to see; else None.
+    """Finite numbers, as such or in text if all values are empty or written as programs write them, which is quick to see;
+    None where there is anything else.
 
     Example:
         >>> plain_numbers(pa.array(["1.5", "", "2e3"])), plain_numbers(pa.array(["1,5"]))
         (array([1.5e+00,     nan, 2.0e+03]), None)
     """
-    try:
-        return floats(values.cast(pa.float64()))
-    except pa.ArrowInvalid:
-        empty = pc.equal(pc.binary_length(values), 0)
-    try:
-        return floats(pc.if_else(empty, pa.scalar(None, values.type), values).cast(pa.float64()))
-    except pa.ArrowInvalid:
-        return None
-
-
-def count_infinite(values: pa.Array) -> int:
-    """How many values, numbers or text, are infinite.
-
-    Example:
-        >>> count_infinite(pa.array(["1", "-inf"])), count_infinite(pa.array([float("inf"), None]))
-        (1, 1)
-    """
     if is_text(values.type):
-        return int(is_infinite(values).sum())
-    return int(flags(pc.is_inf(values)).sum()) if pa.types.is_floating(values.type) else 0
-
-
-def is_infinite(text: pa.Array) -> NDArray[np.bool_]:
-    """Which texts say infinity."""
-    return flags(pc.match_substring_regex(text, r"(?i)^\s*[+-]?inf(inity)?\s*$"))
+        empty = pc.equal(pc.binary_length(values), 0)
+        filled = pc.if_else(empty, pa.scalar(None, values.type), values) if pc.any(empty).as_py() else values
+        try:
+            values = filled.cast(pa.float64())
+        except pa.ArrowInvalid:
+            return None
+    elif not (is_number(values.type) or pa.types.is_boolean(values.type)):
+        return None
+    read = floats(values)
+    return None if np.isinf(read).any() else read
 
 
 def are_codes(text: pa.Array) -> bool:

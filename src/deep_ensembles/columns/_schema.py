@@ -1,10 +1,11 @@
 """Which kind each column of a table is, and the schema that turns rows into inputs of a network."""
 
-import dataclasses
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import accumulate, combinations, pairwise
 from typing import Any
 
@@ -15,11 +16,11 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, TableError
+from deep_ensembles.columns._column import Column, Errors, TableError, field_data, fields_from
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import CLOCKS, Date, Difference, date, difference, draft_date
-from deep_ensembles.columns.number import READABLE, Number, draft_number, number, numbers_apart, quick_numbers
+from deep_ensembles.columns.number import READABLE, Number, draft_number, number
 from deep_ensembles.columns.text import Text, text
 
 _KINDS = (Boolean, Category, Date, Difference, Number, Text)
@@ -28,18 +29,18 @@ FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean,
 DROP = "drop"
 _IDENTIFIER = re.compile(
     r"(?i)(^|[_ .-])(ids?|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
-    r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$"
+    r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$|(?-i:[a-z](Id|ID))$"
 )
 _NAMES_THINGS = re.compile(r"(?i)(^|[_ .-])(id|uuid|guid)$|[a-z](?-i:Id|ID)$")
 _CODE = re.compile(
     r"(?i)(^|[_ .-])(zip|zip_?code|post_?code|postal_?code|plz|phone|telephone|tel|mobile|fax|iban|isbn|ean|ssn)$"
 )
-_CAMEL_IDENTIFIER = re.compile(r"[a-z](Id|ID)$")
 _FRAME_INDEX = re.compile(r"__index_level_\d+__")
 _FEW_ROWS, _MOST_DATES = 10, 4
 _MANY_LEVELS = 1000
 _MOST_SHOWN = 50
 _EXAMPLES = 3
+_FORMER = ("infinite",)  # fields that model files of earlier versions have
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,12 @@ class Schema:
             shown = f"{'s' * (len(lacking) > 1)} {', '.join(f'`{name}`' for name in lacking[:20])}{more}"
             raise TableError(f"the table lacks the column{shown}, which the model was trained with")
 
-    def encode(self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
+    def encode(self, rows: pa.RecordBatch | pa.Table, errors: Errors = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs of rows; columns are found by name, in any order, and others are ignored.
 
         Arguments:
             rows: a record batch or a table.
-            errors: `refuse` values that cannot be read, or take them as `missing`.
+            errors: `refuse` values that cannot be read, or take them as `missing`; see `TakenAsMissing`.
             first_row: the number of the first row in messages.
 
         Shape:
@@ -116,7 +117,7 @@ class Schema:
         return self.encode_with_unseen(rows, errors, first_row)[0]
 
     def encode_with_unseen(
-        self, rows: pa.RecordBatch | pa.Table, errors: str = "refuse", first_row: int = 1
+        self, rows: pa.RecordBatch | pa.Table, errors: Errors = "refuse", first_row: int = 1
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Inputs of rows, and which values training did not see; arguments as for `encode`.
 
@@ -161,6 +162,25 @@ def _shown(lines: list[list[str]]) -> list[list[str]]:
     return [*lines[:_MOST_SHOWN], ["…", f"{len(lines) - _MOST_SHOWN} more"]] if len(lines) > _MOST_SHOWN + 1 else lines
 
 
+def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
+
+    Example:
+        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
+        Traceback (most recent call last):
+        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
+    """
+    known = set(names)
+    lacking = next((name for name in wanted if name not in known), None)
+    if lacking is None:
+        return
+    by_folded = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(lacking.casefold(), by_folded, 1)
+    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
+    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
+    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
+
+
 def infer_schema(
     table: pa.Table,
     target: str | None = None,
@@ -190,22 +210,21 @@ def infer_schema(
     _check_arguments(table.column_names, target, drop, kinds)
     names = [name for name in table.column_names if name != target]
 
-    def fit_or_reason(name: str) -> Sequence[Column] | str:
+    options: dict[str, dict[str, Any]] = {
+        "boolean": {"errors": errors}, "category": {"coded": coded}, "date": {"errors": errors},
+        "number": {"decimal": decimal, "errors": errors}, "text": {},
+    }  # fmt: skip
+
+    def fit_or_reason(name: str) -> Column | str:
         if name in drop:
             return "as asked"
         values = parsing.plain(table[name])
         kind, reason, values = (kinds[name], "as asked", values) if name in kinds else _infer_kind(name, values, decimal)
-        if kind == DROP:
-            return reason
-        if kind == "number":
-            return numbers_apart(name, values, decimal, errors)
-        if kind == "category":
-            return [category(name, values, coded)]
-        return [FITS[kind](name, values, errors) if kind in ("boolean", "date") else FITS[kind](name, values)]
+        return reason if kind == DROP else FITS[kind](name, values, **options[kind])
 
     with ThreadPoolExecutor() as pool:
         results = dict(zip(names, pool.map(fit_or_reason, names), strict=True))
-    columns = tuple(column for made in results.values() if not isinstance(made, str) for column in made)
+    columns = tuple(column for column in results.values() if not isinstance(column, str))
     dates = [column for column in columns if isinstance(column, Date) and column.pattern not in CLOCKS][:_MOST_DATES]
     pairs = (difference(first, second, table) for first, second in combinations(dates, 2))
     columns += tuple(column for column in pairs if column is not None and column.name not in results)
@@ -217,10 +236,7 @@ def infer_schema(
 
 
 def _check_arguments(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
-    named = [*drop, *kinds] if target is None else [target, *drop, *kinds]
-    if unknown := [name for name in named if name not in set(names)]:
-        shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
-        raise TableError(f"the table has no column {', '.join(f'`{name}`' for name in unknown)}; it has {shown}")
+    check_known("the table", [*([] if target is None else [target]), *drop, *kinds], names)
     for name, kind in kinds.items():
         require(kind in (*FITS, DROP), f"kinds[{name!r}]", f"one of {', '.join((*sorted(FITS), DROP))}", kind)
 
@@ -247,14 +263,13 @@ def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa
         return DROP, "it is the index of a data frame", values
     if values.null_count == len(values):
         return DROP, "it has no values", values
-    if parsing.is_text(kind):
-        quick = parsing.plain_numbers(values)
-        if quick is not None and not _are_codes(name, values) and not _are_flags(quick):
-            return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
-        return *_kind_of_text(name, values, decimal), values
     if parsing.is_number(kind) and not _CODE.search(name):
         return *_kind_of_numbers(name, parsing.floats(values)), values
-    if parsing.is_number(kind):
+    if parsing.is_text(kind):
+        quick = parsing.plain_numbers(values)
+        if quick is not None and not _are_codes(name, values) and not np.isin(quick[~np.isnan(quick)], (0, 1)).all():
+            return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
+    if parsing.is_text(kind) or parsing.is_number(kind):
         return *_kind_of_text(name, parsing.text(values), decimal), values
     if not (pa.types.is_boolean(kind) or parsing.is_date(kind)):
         return DROP, f"values of type {kind} cannot be inputs", values
@@ -272,27 +287,23 @@ def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
     """
     values = parsing.plain(values)
     for part in (values.slice(0, 100), values):  # a few values tell of most columns
-        read = quick_numbers(part)
+        read = parsing.plain_numbers(part)
         if read is not None and not (read == np.floor(read)).all():
             return False
     if read is not None and np.ptp(read) == len(read) - 1 and len(np.unique(read)) == len(read):
         return True
-    return _is_called_identifier(name) and 2 * len(values.unique()) > len(values)
-
-
-def _is_called_identifier(name: str) -> bool:
-    return bool(_IDENTIFIER.search(name) or _CAMEL_IDENTIFIER.search(name))
+    return bool(_IDENTIFIER.search(name)) and 2 * len(values.unique()) > len(values)
 
 
 def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
     """Whether a column is called an id and holds whole numbers that are all different."""
-    if not _is_called_identifier(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
+    if not _IDENTIFIER.search(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
         return False
     return bool((read == np.floor(read)).all()) and len(np.unique(read)) == len(read)
 
 
 def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
-    known = read[~np.isnan(read)]
+    known = read[np.isfinite(read)]
     if not len(known):
         return DROP, "it has no values"
     if known.min() == known.max() and len(known) == len(read):
@@ -313,12 +324,12 @@ def _are_days(known: NDArray[np.float64]) -> bool:
 
 
 def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
-    """Goes by the different texts, which are often few, and how many rows each has."""
-    levels, counts = parsing.levels_of(parsing.text(values))
+    """Goes by the different trimmed texts, which are often few, and how many rows each has."""
+    levels, counts = parsing.levels_of(values)
     missing = counts.sum() < len(values)
     if not len(levels):
         return DROP, "it has no values"
-    _, read, _, is_number = draft_number(name, levels, counts, decimal)
+    _, read, is_number, _ = draft_number(name, levels, counts, decimal)
     if is_number and not _are_codes(name, levels):
         if len(levels) == 2 and are_booleans(levels.to_pylist()):
             return "boolean", ""
@@ -333,11 +344,6 @@ def _kind_of_text(name: str, values: pa.Array, decimal: str) -> tuple[str, str]:
 
 def _are_codes(name: str, texts: pa.Array) -> bool:
     return bool(_CODE.search(name)) or parsing.are_codes(texts)
-
-
-def _are_flags(read: NDArray[np.float64]) -> bool:
-    known = read[~np.isnan(read)]
-    return bool(np.isin(known, (0, 1)).all())
 
 
 def _kind_of_words(levels: pa.Array, rows: int) -> tuple[str, str]:
@@ -357,9 +363,7 @@ def column_data(column: Column) -> dict[str, Any]:
         >>> column_data(Boolean("paid", (False, True)))
         {'kind': 'boolean', 'name': 'paid', 'missing': 0, 'marked': False, 'seen': [False, True]}
     """
-    fields = {field.name: getattr(column, field.name) for field in dataclasses.fields(column)}
-    data = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    return {"kind": type(column).__name__.lower(), **data}
+    return {"kind": type(column).__name__.lower(), **field_data(column)}
 
 
 def column_from(data: Mapping[str, Any]) -> Column:
@@ -367,5 +371,4 @@ def column_from(data: Mapping[str, Any]) -> Column:
     kind = data.get("kind")
     if kind not in KINDS:
         raise ValueError(f"the model file names a column of kind {kind!r}, which this version does not know")
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name != "kind"}
-    return KINDS[kind](**fields)
+    return KINDS[kind](**fields_from({name: value for name, value in data.items() if name not in ("kind", *_FORMER)}))

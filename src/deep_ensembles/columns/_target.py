@@ -9,11 +9,12 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
-from deep_ensembles.columns._column import TableError, UnreadableValue, check_readable
+from deep_ensembles.columns._column import Errors, TableError, TakenAsMissing, UnreadableValue, field_data, fields_from
 from deep_ensembles.columns._parsing import are_codes, is_date, is_number, is_text, levels_of, nulls, plain, text
 from deep_ensembles.columns.boolean import Boolean
+from deep_ensembles.columns.category import Category
 from deep_ensembles.columns.date import date, draft_date
-from deep_ensembles.columns.number import READABLE, Number, are_numbers, draft_number, number
+from deep_ensembles.columns.number import READABLE, Number, draft_number, number
 
 TASKS = REGRESSION, CLASSIFICATION = ("regression", "classification")
 FEW_CLASSES = 20
@@ -61,30 +62,25 @@ class Target:
     unit: str = ""
     gaps: tuple[str, ...] = ()
 
-    def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1, errors: str = "refuse") -> NDArray[np.float64]:
+    def read(self, values: pa.Array | pa.ChunkedArray, first_row: int = 1, errors: Errors = "refuse") -> NDArray[np.float64]:
         """Numbers, or codes of classes, NaN where missing; a class that training did not see cannot be read.
 
         Arguments:
             values: of the column.
             first_row: the number of the first value in messages.
-            errors: `refuse` values that cannot be read, or take them as `missing`.
+            errors: `refuse` values that cannot be read, or take them as `missing`; see `TakenAsMissing`.
         """
         if self.task == REGRESSION:
             return self._numbers().read(values, errors, first_row)
         if isinstance(self.classes[0], bool):
             return Boolean(self.name, ()).read(values, errors, first_row)
-        texts = text(values)
+        names = tuple(str(label) for label in self.classes)
         if isinstance(self.classes[0], int):
             read = self._numbers().read(values, errors, first_row)
-            texts = text(pa.array(read, mask=np.isnan(read)))
-        names = [str(label) for label in self.classes]
-        if pa.types.is_boolean(values.type):  # which as text are written small
-            names = [name.lower() for name in names]
-        known = pa.array(names, texts.type)
-        codes = pc.index_in(texts, value_set=known).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        unseen = np.isnan(codes) & ~nulls(texts)
-        check_readable(self.name, "class that training saw", texts, unseen, errors, first_row)
-        return codes
+            values = pa.array(read, mask=np.isnan(read))
+        elif pa.types.is_boolean(values.type):  # which as text are written small
+            names = tuple(name.lower() for name in names)
+        return _Classes(self.name, names).read(values, errors, first_row)
 
     def unread(self, values: pa.Array, read: NDArray[np.float64]) -> list[str]:
         """The values that are there, but are no class that training saw; `read` is what they were read as."""
@@ -101,13 +97,23 @@ class Target:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, from which `from_data` makes an equal target."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return field_data(self)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Target":
         """The target that `data` described."""
-        fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
-        return cls(**fields)
+        return cls(**fields_from(data))
+
+
+class _Classes(Category):
+    """The classes of a target, all of which training saw."""
+
+    readable = "class that training saw"
+
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        codes = super().parse(values)[0]
+        unseen = codes == len(self.levels)
+        return np.where(unseen, np.nan, codes), unseen
 
 
 def infer_target(
@@ -141,10 +147,9 @@ def infer_target(
     if numbers.gaps:
         values = text(values, numbers.gaps)
     if error and errors == "missing" and (task == REGRESSION or (task is None and _mostly_numbers(values, read))):
-        several = f"{error.count} value{'s' * (error.count > 1)} of `{name}`"
-        notes += (f"{several}, the first {error.value!r} in row {error.row}, cannot be read: taken as missing",)
+        notes += (error.note(),)
         values, error = pa.array(read, mask=np.isnan(read)), None
-    if task == REGRESSION and error:
+    if error and (task == REGRESSION or not is_text(values.type)):
         raise error
     reason = f"{task}, as asked"
     if task is None:
@@ -162,24 +167,18 @@ def infer_target(
 
 def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[Number, NDArray[np.float64], UnreadableValue | None]:
     """How numbers are read, if nearly all values are some; these; and the error that names the first that is none."""
-    plainly = Number(name, 0.0, 0.0, 0.0, 1.0)
-    if is_number(values.type) or pa.types.is_boolean(values.type):
-        return plainly, plainly.read(values), None
     if is_date(values.type):
         raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
-    if not is_text(values.type):
+    if not (is_text(values.type) or is_number(values.type) or pa.types.is_boolean(values.type)):
         raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
-    draft = draft_number(name, *levels_of(text(values)), decimal, clocks=True)
-    column = replace(draft.column, others=()) if draft.is_number else replace(plainly, decimal=draft.column.decimal)
-    if draft.column.others:
-        units = ", ".join((column.unit, *draft.column.others))
-        raise TableError(f"`{name}` is in several units ({units}), which do not convert; make it one unit")
-    read = column.read(values, "missing")
-    try:
-        column.read(values)
-    except UnreadableValue as error:
-        return column, read, error
-    return column, read, None
+    column, unreadable = Number(name, 0.0, 0.0, 0.0, 1.0), TakenAsMissing()
+    if is_text(values.type):
+        draft = draft_number(name, *levels_of(text(values)), decimal, clocks=True)
+        if draft.others and not draft.is_number:
+            units = ", ".join((draft.column.unit, *draft.others))
+            raise TableError(f"`{name}` is in several units ({units}), which do not convert; make it one unit")
+        column = draft.column if draft.is_number else replace(column, decimal=draft.column.decimal)
+    return column, column.read(values, unreadable), unreadable.found.get(name)
 
 
 def _mostly_numbers(values: pa.Array, read: NDArray[np.float64]) -> bool:
@@ -310,7 +309,7 @@ def read_times(name: str, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.i
         [86400.0, 0.0]
     """
     known, rows = _of_rows(values, rows)
-    dated = is_date(known.type) or (is_text(known.type) and not are_numbers(text(known)))
+    dated = is_date(known.type) or (is_text(known.type) and not draft_number(name, *levels_of(text(known))).is_number)
     column = date(name, known) if dated else number(name, known)
     return _complete(name, "time", column.read(known), rows)
 

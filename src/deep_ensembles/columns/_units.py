@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._parsing import flags, floats, is_infinite, nulls
+from deep_ensembles.columns._parsing import flags, floats, nulls, plain_numbers
 
 # Units of a line convert; a number says how many of a common unit each is.
 _CONVERTIBLE = tuple(
@@ -61,40 +61,34 @@ _PATTERNS = {decimal: _pattern(decimal) for decimal in _GROUPS}
 class Numbers(NamedTuple):
     """Numbers in text: `read`, NaN where there is none; which texts are none, `bad`; the decimal mark and the unit that they
     are read with, empty for none; other units that were `converted`, an empty one for numbers without; and units that do not
-    convert, `others`, which are bad too."""
+    convert, `others`, which are bad."""
 
     read: NDArray[np.float64]
     bad: NDArray[np.bool_]
-    decimal: str = "."
-    unit: str = ""
+    decimal: str
+    unit: str
     converted: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
 
-def parse_numbers(text: pa.Array, decimal: str, unit: str = "", others: tuple[str, ...] = ()) -> Numbers:
-    """Numbers in trimmed text in a unit that is known; NaN for infinity too. Where none is, currency and percent signs are
-    dropped; where others are kept apart, their numbers are NaN, and numbers without a unit are bad.
+def parse_numbers(text: pa.Array, decimal: str, unit: str = "") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Finite numbers in trimmed text in a unit that is known, and which texts are none. Where no unit is known, currency and
+    percent signs are dropped.
 
     Example:
-        >>> parse_numbers(pa.array(["1.234,5", "12 %", "(7 €)", "x"]), ",").read.tolist()
+        >>> parse_numbers(pa.array(["1.234,5", "12 %", "(7 €)", "x"]), ",")[0].tolist()
         [1234.5, 12.0, -7.0, nan]
-        >>> parse_numbers(pa.array(["2", "1h 30m", "45 min", "3 kg"]), ".", "h").read.tolist()
+        >>> parse_numbers(pa.array(["2", "1h 30m", "45 min", "3 kg"]), ".", "h")[0].tolist()
         [2.0, 1.5, 0.75, nan]
     """
-    if decimal == "." and not others:
-        try:
-            return Numbers(floats(text.cast(pa.float64())), np.zeros(len(text), bool), decimal, unit)
-        except pa.ArrowInvalid:
-            pass
+    if decimal == "." and (quick := plain_numbers(text)) is not None:
+        return quick, np.zeros(len(text), bool)
     read, codes, units = _split(text, decimal)
     factors = dict.fromkeys(_WITHOUT_SAYING, 1.0) if unit == "" else _factors(unit)
     read = read * np.array([factors.get(name, np.nan) for name in units])[codes]
     if unit in _TIMES and np.isnan(read).any():
         read = np.where(np.isnan(read), _durations(text) / _TIMES[unit], read)
-    apart = {name for other in others for name in _factors(other) if name}
-    if others:
-        read[np.array([name == "" for name in units])[codes]] = np.nan
-    return Numbers(read, _unread(text, read) & ~np.array([name in apart for name in units])[codes], decimal, unit)
+    return read, _unread(text, read)
 
 
 def infer_numbers(text: pa.Array, tie: str = ".", counts: NDArray[np.int64] | None = None, clocks: bool = False) -> Numbers:
@@ -123,9 +117,10 @@ def infer_numbers(text: pa.Array, tie: str = ".", counts: NDArray[np.int64] | No
         unit = next((name for name in ("day", "h", "min") if np.nanmedian(lasting) >= _TIMES[name]), "s")
         return Numbers(lasting / _TIMES[unit], _unread(text, lasting), mark, unit)
     converted = tuple(sorted(name for name in totals if name != unit and (name == "" or factors.get(name, 1) != 1)))
-    others = tuple(sorted(name for name in totals if name not in factors))
-    # More than a few words, or unknown ones, are no units that people mix.
-    return Numbers(read, bad, mark, unit, converted, others if len(others) < 5 and set(others) <= _KNOWN else ())
+    # Where most texts are no numbers, or words are no known units, people did not mix units.
+    mixed = 2 * sum(totals.values()) > (len(text) if counts is None else counts.sum()) and totals.keys() <= {"", *_KNOWN}
+    others = tuple(sorted(name for name in totals if name not in factors)) if mixed else ()
+    return Numbers(read, bad, mark, unit, converted, others)
 
 
 def _factors(unit: str, totals: Mapping[str, float] = {}) -> dict[str, float]:
@@ -136,7 +131,7 @@ def _factors(unit: str, totals: Mapping[str, float] = {}) -> dict[str, float]:
 
 
 def _unread(text: pa.Array, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.isnan(read) & ~nulls(text) & ~is_infinite(text)
+    return np.isnan(read) & ~nulls(text)
 
 
 def _split(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
@@ -151,6 +146,7 @@ def _split(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[n
     written = pc.binary_join_element_wise(*parts)
     codes = pc.utf8_trim_whitespace(written).dictionary_encode()
     read = floats(filled.cast(pa.float64())) * factors * np.where(negative, -1, 1)
+    read[np.isinf(read)] = np.nan
     # 2B may be a flat: B is a billion of money, or where digits follow a decimal mark.
     read[flags(pc.match_substring_regex(text, r"^\d+B$|^\([^)]*$|^[^(]*\)$"))] = np.nan
     places = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)

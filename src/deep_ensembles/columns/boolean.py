@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, missing_values
-from deep_ensembles.columns._parsing import flags, nulls, plain, text
+from deep_ensembles.columns._column import Column, missing_values
+from deep_ensembles.columns._parsing import flags, nulls, text
 
 _PAIRS = (
     *(("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0")),
@@ -34,15 +34,16 @@ class Boolean(Column):
 
     seen: tuple[bool, ...]
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
-        values = plain(values)
+    @property
+    def readable(self) -> str:
+        return "yes or no"
+
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         if pa.types.is_boolean(values.type):
-            return np.where(nulls(values), np.nan, flags(values))
-        texts = text(values)
-        words = pc.utf8_lower(texts)
+            return np.where(nulls(values), np.nan, flags(values)), np.zeros(len(values), bool)
+        words = pc.utf8_lower(text(values))
         true, false = (flags(pc.is_in(words, value_set=pa.array(side, words.type))) for side in (_TRUE, _FALSE))
-        check_readable(self.name, "yes or no", texts, ~(true | false | nulls(texts)), errors, first_row)
-        return np.where(true, 1.0, np.where(false, 0.0, np.nan))
+        return np.where(true, 1.0, np.where(false, 0.0, np.nan)), ~(true | false | nulls(words))
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.where(np.isnan(read), 0.5, read)
@@ -66,7 +67,7 @@ def boolean(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = 
         >>> boolean("paid", pa.array([1, 0, None])).summary()
         'yes or no, 1 missing'
     """
-    read = Boolean(name, ()).read(plain(values), errors or "refuse")
+    read = Boolean(name, ()).read(values, errors or "refuse")
     seen = tuple(bool(value) for value in np.unique(read[~np.isnan(read)]))
     return Boolean(name, seen, **missing_values(int(np.isnan(read).sum()), len(read)))
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, frequent_enough, missing_values
-from deep_ensembles.columns._parsing import nulls, text
+from deep_ensembles.columns._parsing import levels_of, nulls, text
 
 MOST_LEVELS = 200
 _MOST_RARE = 10_000
@@ -54,11 +54,12 @@ class Category(Column):
             return (self.name,)
         return (*(f"{self.name} = {level}" for level in self.levels), *(f"{self.name} is another",) * self.with_rare)
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The place among frequent, then rare levels; behind both for those that training did not see."""
         texts, known = text(values), (*self.levels, *self.rare)
         places = pc.fill_null(pc.index_in(texts, value_set=pa.array(known, texts.type)), len(known))
-        return np.where(nulls(texts), np.nan, places.to_numpy(zero_copy_only=False))
+        read = np.where(nulls(texts), np.nan, places.to_numpy(zero_copy_only=False))
+        return read, np.zeros(len(read), bool)
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float32]:
         rows, n_levels = np.flatnonzero(~np.isnan(read)), len(self.levels)
@@ -94,9 +95,8 @@ def category(name: str, values: pa.Array | pa.ChunkedArray, coded: bool = False)
         'category, 1 level (00123) and 1 rarer'
     """
     texts = text(values)
-    counted = texts.drop_null().value_counts()
-    pairs = zip(counted.field("counts").to_pylist(), counted.field("values").to_pylist(), strict=True)
-    counts = sorted(pairs, key=lambda pair: (-pair[0], pair[1]))
+    different, rows = levels_of(texts)
+    counts = sorted(zip(rows.tolist(), different.to_pylist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
     if not counts:
         raise ValueError(f"column `{name}` has no value in it; leave it out")
     coded = coded and len(counts) > _FEW_LEVELS

@@ -1,13 +1,12 @@
 """Dates, with or without a time, and times of day: which pattern they are written in, and which inputs they become."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, check_readable, unreadable_words
+from deep_ensembles.columns._column import Column, unreadable_words
 from deep_ensembles.columns._parsing import flags, floats, gap_words, is_date, levels_of, nulls, plain, text
 from deep_ensembles.columns.number import READABLE, column_statistics, robust_scale
 
@@ -28,16 +27,8 @@ PATTERNS = (ISO, "%Y%m%d", QUARTER, *_MONTHS, *CLOCKS, *(day + time for day in _
 _SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
 _LETTERS = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%b": "Mon", "%a": "Day", "%H": "hh", "%I": "hh", "%M": "mm",
             "%S": "ss", "%p": "AM/PM"}  # fmt: skip
-_NUMERIC, _NAMED = (
-    r"\d{1,4}[-/. ]\s?(\d{1,2}|[A-Za-z]{3,9})[-/. ,]\s?\d{1,4}",
-    r"[A-Za-z]{3,9},? \d{1,2}|\d{2}[A-Za-z]{3}\d{2,4}",
-)
+_SOME = 50  # different texts, by which patterns are tried
 _QUARTERS = {r"^(\d{4})[ /-]?[Qq]([1-4])$": r"\1-\2", r"^[Qq]?([1-4])[Qq]?[ /.-]*(\d{4})$": r"\2-\1"}
-_SHORT = (
-    r"[12]\d{7}$|\d{4}[-/]\d{1,2}$|\d{1,2}/\d{4}$|\d{4}[- ][A-Za-z]{3,9}$|[A-Za-z]{3,9}\.?[- ]\d{4}$"
-    r"|\d{4}[ /-]?[Qq]\d$|[Qq]?\d[Qq]?[ /.-]*\d{4}$"
-)
-_LOOKS_LIKE = rf"^({_NUMERIC}|{_NAMED}|{_SHORT}|\d{{1,2}}:\d\d)"
 
 
 @dataclass(frozen=True)
@@ -83,14 +74,14 @@ class Date(Column):
     def value_names(self) -> tuple[str, ...]:
         return (self.name, *(f"{self.name} {part} {wave}" for part in self.parts for wave in ("sin", "cos")))
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
-        values = plain(values)
+    @property
+    def readable(self) -> str:
+        return f"date ({pattern_in_words(self.pattern)})"
+
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         if is_date(values.type):
-            return seconds_since_1970(values)
-        texts = text(values, (*self.gaps, *self.words))
-        read, bad = parse_dates_or_iso(texts, self.pattern)
-        check_readable(self.name, f"date ({pattern_in_words(self.pattern)})", texts, bad, errors, first_row)
-        return read
+            return seconds_since_1970(values), np.zeros(len(values), bool)
+        return parse_dates_or_iso(text(values, (*self.gaps, *self.words)), self.pattern)
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         known = ~np.isnan(read)
@@ -146,11 +137,11 @@ class Difference(Column):
     def cells(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         return pa.StructArray.from_arrays([plain(rows.column(name)) for name in self.sources], ["start", "end"])
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Days; what cannot be read is missing here, as the columns of dates say what to do about it."""
         ends = zip(("start", "end"), (self.pattern, self.end_pattern), strict=True)
         start, end = (Date(name, pattern, 0.0, 0.0, 0.0, 1.0).read(values.field(name), "missing") for name, pattern in ends)
-        return (end - start) / _DAY
+        return (end - start) / _DAY, np.zeros(len(values), bool)
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         return robust_scale(read, self.middle, self.scale, (self.low, self.high))
@@ -196,23 +187,22 @@ def date(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = Non
         'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
     """
     values = plain(values)
-    more: dict[str, Any] = {}
-    if is_date(values.type):
-        read, pattern = seconds_since_1970(values), CLOCKS[0] if pa.types.is_time(values.type) else ISO
-    else:
-        inferred = draft_date(*levels_of(text(values)), READABLE if errors is None else 0)
+    column = Date(name, CLOCKS[0] if pa.types.is_time(values.type) else ISO, 0.0, 0.0, 0.0, 1.0)
+    if not is_date(values.type):
+        levels, counts = levels_of(text(values))
+        inferred = draft_date(levels, counts, READABLE if errors is None else 0)
         pattern, gaps = inferred or (ISO, ())
-        texts = text(values, gaps)
-        read, bad = parse_dates_or_iso(texts, pattern)
-        check_readable(name, "date", texts, bad, errors or ("missing" if inferred else "refuse"), 1)
-        swapped = _swapped(pattern)
-        unsure = swapped != pattern and swapped in PATTERNS and parse_dates(texts, swapped)[1].sum() <= bad.sum()
-        more = {"words": unreadable_words(texts, bad), "gaps": gaps, "unsure": bool(unsure)}
+        column = replace(column, pattern=pattern, gaps=gaps)
+        column.read(values, errors or ("missing" if inferred else "refuse"))
+        bad, swapped = column.parse(levels)[1], _swapped(pattern)
+        both = swapped != pattern and swapped in PATTERNS
+        unsure = both and bool(parse_dates(text(levels, gaps), swapped)[1].sum() <= bad.sum())
+        column = replace(column, words=unreadable_words(levels, bad), unsure=unsure)
+    read = column.read(values, "missing")
     statistics = column_statistics(name, "date", read)
     known = read[~np.isnan(read)]
-    possible = _PARTS[:1] if pattern in (*_MONTHS, QUARTER) else _PARTS
-    parts = tuple(part for part in possible if np.ptp(cyclic_part(known, part)) > 0)
-    return Date(name, pattern, **statistics, parts=parts, **more)
+    possible = _PARTS[:1] if column.pattern in (*_MONTHS, QUARTER) else _PARTS
+    return replace(column, **statistics, parts=tuple(part for part in possible if np.ptp(cyclic_part(known, part)) > 0))
 
 
 def cyclic_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
@@ -287,15 +277,13 @@ def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
-    """Seconds of those texts that are dates; each different text by itself where some are none, as the 30th of February."""
+    """Seconds of those texts that are dates; each by itself where some are none, as the 30th of February."""
     try:
         return seconds_since_1970(texts.cast(kind))
     except pa.ArrowInvalid:
         if len(texts) == 1:
             return np.array([np.nan])
-        levels = texts.dictionary_encode()
-        known = [_cast(levels.dictionary[place : place + 1], kind) for place in range(len(levels.dictionary))]
-        return np.append(known, np.nan)[levels.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)]
+        return np.concatenate([_cast(texts[place : place + 1], kind) for place in range(len(texts))])
 
 
 def seconds_since_1970(values: pa.Array) -> NDArray[np.float64]:
@@ -332,13 +320,14 @@ def draft_date(levels: pa.Array, counts: NDArray[np.int64], readable: float) -> 
         >>> [draft_date(pa.array(["3/4/2020", other]), np.ones(2, int), 0.98) for other in ("13/4/2020", "n/d")]
         [('%d/%m/%Y', ()), ('%m/%d/%Y', ('n/d',))]
     """
-    likely = flags(pc.match_substring_regex(levels, _LOOKS_LIKE))
-    gaps = gap_words(levels, counts, ~likely)
-    texts = levels.filter(pa.array(~flags(pc.is_in(levels, pa.array(gaps, levels.type)))))
-    allowed = (1 - readable) * len(texts)
-    if not likely.any() or len(texts) - likely.sum() > allowed:
+    some = levels[:_SOME]
+    if not pc.any(pc.match_substring_regex(some, r"\d")).as_py():
         return None
-    some = texts[:200]
-    patterns = [pattern for pattern in PATTERNS if parse_dates(some, pattern)[1].sum() < len(some) / 2]
-    bad = [int(parse_dates(texts, pattern)[1].sum()) for pattern in patterns]
-    return (patterns[bad.index(min(bad))], gaps) if patterns and min(bad) <= allowed else None
+    patterns = [pattern for pattern in PATTERNS if not parse_dates(some, pattern)[1].all()]
+    if not patterns:
+        return None
+    bad = {pattern: parse_dates(levels, pattern)[1] for pattern in patterns}
+    best = min(patterns, key=lambda pattern: bad[pattern].sum())
+    gaps = gap_words(levels, counts, bad[best])
+    there = ~flags(pc.is_in(levels, pa.array(gaps, levels.type)))
+    return (best, gaps) if there.any() and bad[best][there].mean() <= 1 - readable else None

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, check_readable, missing_values, unreadable_words
+from deep_ensembles.columns._column import Column, missing_values, unreadable_words
 from deep_ensembles.columns._units import infer_numbers, parse_numbers
 
 READABLE = 0.9  # the share of texts that must be numbers or dates for the column to be of that kind
@@ -19,7 +19,8 @@ _HEAVY_TAIL, _LARGEST_INPUT = 20.0, 1e6
 class Number(Column):
     """A number about its median in units of its spread; see `robust_scale` for heavy tails and outliers.
 
-    Missing and infinite values become the median, with an input that marks them where training had enough of them.
+    Missing values become the median, with an input that marks them where training had enough of them; infinite ones cannot
+    be read.
 
     Arguments:
         name: of the column.
@@ -31,12 +32,9 @@ class Number(Column):
         marked: whether an input marks missing values.
         decimal: the decimal mark of numbers in text.
         words: texts that training took as missing values, though no gaps.
-        infinite: how many of the missing were infinite numbers.
         unit: of numbers in text, as in 450 kg; numbers without one are taken to have it.
         converted: other units of training, converted to that one; empty for numbers without.
-        others: units that do not convert, whose numbers are missing here, and in a column of their own.
         gaps: words for missing values.
-        source: the column of the table, where it is not the name.
 
     Example:
         >>> column = number("age", pa.array(["20", "30", "n/a", "40"]))
@@ -50,26 +48,21 @@ class Number(Column):
     scale: float
     decimal: str = "."
     words: tuple[str, ...] = ()
-    infinite: int = 0
     unit: str = ""
     converted: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
-    source: str = ""
 
     @property
-    def sources(self) -> tuple[str, ...]:
-        return (self.source or self.name,)
+    def readable(self) -> str:
+        return "number" + f" in {self.unit}" * bool(self.unit)
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float64]:
-        values = parsing.plain(values)
-        may_be_plain = (self.decimal == "." and not self.others) or not parsing.is_text(values.type)
-        if may_be_plain and (quick := quick_numbers(values)) is not None:
-            return quick
-        texts = parsing.text(values, (*self.gaps, *self.words))
-        found = parse_numbers(texts, self.decimal, self.unit, self.others)
-        check_readable(self.name, "number" + f" in {self.unit}" * bool(self.unit), texts, found.bad, errors, first_row)
-        return found.read
+    def parse_each(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        quick = parsing.plain_numbers(values) if self.decimal == "." or not parsing.is_text(values.type) else None
+        return super().parse_each(values) if quick is None else (quick, np.zeros(len(quick), bool))
+
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        decimal = self.decimal if parsing.is_text(values.type) else "."
+        return parse_numbers(parsing.text(values, (*self.gaps, *self.words)), decimal, self.unit)
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         return robust_scale(read, self.middle, self.scale, (self.low, self.high))
@@ -88,9 +81,8 @@ class Number(Column):
         return f"number{self.unit_in_words}, {self.low:.6g} to {self.high:.6g}{comma}"
 
     def summary(self) -> str:
-        words = [*self.gaps, *self.words]
-        special = [*map(repr, words[:3]), *([f"{self.infinite} infinite"] if self.infinite else [])]
-        return super().summary() + (f" ({', '.join(special)} among them)" if special else "")
+        words = ", ".join(map(repr, (*self.gaps, *self.words)[:3]))
+        return super().summary() + f" ({words} among them)" * bool(words)
 
 
 def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", errors: str | None = None) -> Number:
@@ -108,47 +100,26 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", er
         >>> number("price", pa.array(["1.234,50", "7,25"])).summary()
         'number, 7.25 to 1234.5, decimal comma'
     """
-    return numbers_apart(name, values, decimal, errors)[0]
-
-
-def numbers_apart(
-    name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", errors: str | None = None
-) -> tuple[Number, ...]:
-    """As `number`; where there are several units that do not convert, a column for each.
-
-    Example:
-        >>> [column.summary() for column in numbers_apart("pay", pa.array(["5 USD", "7 USD", "9 EUR", "2 EUR"]))]
-        ['number in USD, 5 to 7, 2 missing', 'number in EUR, 2 to 9, 2 missing']
-    """
     values = parsing.plain(values)
-    if (read := quick_numbers(values)) is not None:
-        return (_finished(Number(name, 0.0, 0.0, 0.0, 1.0), values, read),)
-    column = draft_number(name, *parsing.levels_of(parsing.text(values)), decimal).column
-    texts = parsing.text(values, column.gaps)
-    bad = parse_numbers(texts, column.decimal, column.unit, column.others).bad
-    check_readable(name, "number", texts, bad, errors or ("missing" if _few(bad, ~parsing.nulls(texts)) else "refuse"), 1)
-    column, units = replace(column, words=unreadable_words(texts, bad)), {column.unit, *column.others}
-    columns = [column] if len(units) == 1 else [
-        replace(column, name=f"{name} in {unit}", source=name, unit=unit, others=tuple(sorted(units - {unit})))
-        for unit in (column.unit, *column.others)
-    ]  # fmt: skip
-    return tuple(_finished(one, values, one.read(values)) for one in columns)
-
-
-def _finished(column: Number, values: pa.Array, read: NDArray[np.float64]) -> Number:
-    statistics = column_statistics(column.name, "number", read)
-    infinite = parsing.count_infinite(values) if statistics["missing"] > values.null_count else 0
-    return replace(column, **statistics, infinite=infinite)
+    column = Number(name, 0.0, 0.0, 0.0, 1.0)
+    if parsing.plain_numbers(values) is None:
+        if parsing.is_text(values.type):
+            column = draft_number(name, *parsing.levels_of(parsing.text(values)), decimal).column
+        there = ~parsing.nulls(parsing.text(values, column.gaps))
+        bad = column.parse_each(values)[1]
+        column.read(values, errors or ("missing" if few(bad, there) else "refuse"))
+        column = replace(column, words=unreadable_words(values, bad))
+    return replace(column, **column_statistics(name, "number", column.read(values, "missing")))
 
 
 class Draft(NamedTuple):
-    """A column of numbers without statistics, the numbers of different texts, which are neither that nor gaps, and whether
-    these are few."""
+    """A column of numbers without statistics, the numbers of different texts, whether nearly all texts are some, and units
+    that do not convert into that of the column."""
 
     column: Number
     read: NDArray[np.float64]
-    bad: NDArray[np.bool_]
     is_number: bool
+    others: tuple[str, ...]
 
 
 def draft_number(name: str, levels: pa.Array, counts: NDArray[np.int64], decimal: str = ".", clocks: bool = False) -> Draft:
@@ -161,29 +132,12 @@ def draft_number(name: str, levels: pa.Array, counts: NDArray[np.int64], decimal
     """
     found = infer_numbers(levels, decimal, counts, clocks)
     gaps = parsing.gap_words(levels, counts, found.bad)
-    there = ~parsing.flags(pc.is_in(levels, pa.array(gaps, levels.type)))
+    counts = counts * ~parsing.flags(pc.is_in(levels, pa.array(gaps, levels.type)))
     column = Number(name, 0.0, 0.0, 0.0, 1.0, decimal=found.decimal, unit=found.unit, converted=found.converted, gaps=gaps)
-    bad, counts = found.bad & there, counts * there
-    if found.others and not _few(bad, counts):
-        apart = parse_numbers(levels, found.decimal, found.unit, found.others).bad & there
-        if _few(apart, counts):
-            column, bad = replace(column, others=found.others, converted=()), apart
-    return Draft(column, found.read, bad, _few(bad, counts) and bool(counts.any()))
+    return Draft(column, found.read, few(found.bad, counts) and bool(counts.any()), found.others)
 
 
-def quick_numbers(values: pa.Array) -> NDArray[np.float64] | None:
-    """Values that are numbers already, or that programs wrote as text; else None."""
-    if parsing.is_number(values.type) or pa.types.is_boolean(values.type):
-        return parsing.floats(values)
-    return parsing.plain_numbers(values) if parsing.is_text(values.type) else None
-
-
-def are_numbers(texts: pa.Array) -> bool:
-    """Whether nearly all texts that are there are numbers."""
-    return draft_number("", *parsing.levels_of(texts)).is_number
-
-
-def _few(bad: NDArray[np.bool_], counts: NDArray[Any]) -> bool:
+def few(bad: NDArray[np.bool_], counts: NDArray[Any]) -> bool:
     """Whether bad values are few among all that are there."""
     return bool(counts[bad].sum() <= (1 - READABLE) * counts.sum())
 

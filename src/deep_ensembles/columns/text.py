@@ -41,11 +41,11 @@ class Text(Column):
     def value_names(self) -> tuple[str, ...]:
         return tuple(f"{self.name} words {place + 1}" for place in range(self.buckets))
 
-    def read(self, values: pa.Array, errors: str = "refuse", first_row: int = 1) -> NDArray[np.float32]:
+    def parse(self, values: pa.Array) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         texts = parsing.text(values)
         bags = _bags(texts, self.buckets)
         bags[parsing.nulls(texts)] = np.nan
-        return bags
+        return bags, np.zeros(len(texts), bool)
 
     def values(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.nan_to_num(read)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,22 +15,17 @@ from deep_ensembles._random import drawn
 from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip
 
 _aten = torch.ops.aten
-_relu_backward, _silu_backward = _aten.threshold_backward.grad_input, _aten.silu_backward.grad_input
 
 
-class _Function(NamedTuple):
-    """An activation: `out` for its input, and the gradient of its input from that of its output, input and output."""
-
-    forward: Callable[..., Tensor]
-    backward: Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-_FUNCTIONS: dict[type[nn.Module], _Function] = {
-    nn.ReLU: _Function(torch.relu, lambda gradient, x, y: _relu_backward(gradient, y, 0, grad_input=gradient)),
-    nn.Tanh: _Function(torch.tanh, lambda gradient, x, y: _aten.tanh_backward(gradient, y)),
-    nn.Sigmoid: _Function(torch.sigmoid, lambda gradient, x, y: _aten.sigmoid_backward(gradient, y)),
-    nn.SiLU: _Function(_aten.silu.out, lambda gradient, x, y: _silu_backward(gradient, x, grad_input=gradient)),
-    nn.GELU: _Function(_aten.gelu.out, lambda gradient, x, y: _aten.gelu_backward(gradient, x)),
+# Of activations: y for x, `out` given; and the gradient of x from that of y, put in place of y.
+_FUNCTIONS: dict[type[nn.Module], tuple[Callable[..., Tensor], Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    nn.ReLU: (
+        lambda x, out: torch.clamp_min(x, 0, out=out),
+        lambda gradient, x, y: _aten.threshold_backward.grad_input(gradient, y, 0, grad_input=y),
+    ),
+    nn.Tanh: (torch.tanh, lambda gradient, x, y: _aten.tanh_backward.grad_input(gradient, y, grad_input=y)),
+    nn.Sigmoid: (torch.sigmoid, lambda gradient, x, y: _aten.sigmoid_backward.grad_input(gradient, y, grad_input=y)),
+    nn.GELU: (_aten.gelu.out, lambda gradient, x, y: _aten.gelu_backward.grad_input(gradient, x, grad_input=y)),
 }
 
 
@@ -50,6 +47,10 @@ class Layer:
         raise NotImplementedError
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
+        """Put (or add) the gradients of parameters where they belong; that of the input if it is needed.
+
+        The gradient it is given stays as it is; what `forward` remembers may be overwritten.
+        """
         raise NotImplementedError
 
     def space(self, name: str, *shape: int, like: Tensor) -> Tensor:
@@ -63,40 +64,35 @@ class Layer:
 class _Linear(Layer):
     """y = x Wᵀ + b: `[member, batch, in]` × `[member, out, in]` → `[member, batch, out]`."""
 
-    first = last = False  # of the network: what leaves it must not be overwritten by the next step
+    is_last = False  # of the network: what leaves it must not be overwritten by the next step
 
     def __init__(self, module: nn.Linear, tensors: Tensors) -> None:
         self.spaces = {}
-        self.weight, self.transposed = tensors.parameters["weight"], tensors.parameters["weight"].mT
-        self.weight_gradient = tensors.gradients.get("weight")
+        self.weight, self.weight_gradient = tensors.parameters["weight"], tensors.gradients.get("weight")
         self.bias, self.bias_gradient = _rows(tensors.parameters.get("bias")), _rows(tensors.gradients.get("bias"))
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         self.x = x
-        if self.last:
+        if self.is_last:
             # Each raw output contiguous over the batch: the criterion's small operations on one of them are faster.
             y = torch.bmm(self.weight, x.mT).mT
-        else:
-            y = torch.bmm(x, self.transposed, out=self.space("y", *x.shape[:2], self.weight.shape[1], like=x))
-        return y if self.bias is None else y.add_(self.bias)
+            return y if self.bias is None else y.add_(self.bias)
+        return self._product(x, self.space("y", *x.shape[:2], self.weight.shape[1], like=x))
 
     def evaluate(self, x: Tensor) -> Tensor:
-        y = torch.bmm(x, self.transposed)
-        return y if self.bias is None else y.add_(self.bias)
+        return self._product(x)
+
+    def _product(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        if self.bias is None:
+            return torch.bmm(x, self.weight.mT, out=out)
+        return torch.baddbmm(self.bias, x, self.weight.mT, out=out)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         assert self.weight_gradient is not None
-        if accumulate:
-            self.weight_gradient.add_(torch.bmm(gradient.mT, self.x))
-        else:
-            torch.bmm(gradient.mT, self.x, out=self.weight_gradient)
-        if self.bias_gradient is not None and accumulate:
-            self.bias_gradient.add_(gradient.sum(1, keepdim=True))
-        elif self.bias_gradient is not None:
-            torch.sum(gradient, 1, keepdim=True, out=self.bias_gradient)
-        if not needed:
-            return None
-        return torch.bmm(gradient, self.weight, out=None if self.first else self.space("x", *self.x.shape, like=self.x))
+        self.weight_gradient.baddbmm_(gradient.mT, self.x, beta=int(accumulate))
+        if self.bias_gradient is not None:
+            _keep(self.bias_gradient, gradient.sum(1, keepdim=True), accumulate)
+        return torch.bmm(gradient, self.weight, out=self.space("x", *self.x.shape, like=self.x)) if needed else None
 
 
 class _BatchNorm(Layer):
@@ -140,20 +136,34 @@ class _BatchNorm(Layer):
 
 class _Activation(Layer):
     def __init__(self, module: nn.Module, tensors: Tensors) -> None:
-        self.module, self.function, self.spaces = module, _FUNCTIONS[type(module)], {}
-        self.in_place = isinstance(module, nn.ReLU)
+        self.module, self.spaces = module, {}
+        self.function, self.derivative = _FUNCTIONS[type(module)]
 
     def evaluate(self, x: Tensor) -> Tensor:
-        y: Tensor = x.relu_() if self.in_place else self.module(x)
+        y: Tensor = self.module(x)
         return y
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        self.x = x
-        self.y = x.relu_() if self.in_place else self.function.forward(x, out=self.space("y", *x.shape, like=x))
+        self.x, self.y = x, self.function(x, out=self.space("y", *x.shape, like=x))
         return self.y
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
-        return self.function.backward(gradient, self.x, self.y)
+        return self.derivative(gradient, self.x, self.y)
+
+
+class _SiLU(Layer):
+    """y = x s with s = 1 / (1 + exp(-x)), and y′ = s + y (1 - s); torch's own take twice the time."""
+
+    def __init__(self, module: nn.SiLU, tensors: Tensors) -> None:
+        self.spaces = {}
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        self.s = torch.sigmoid(x, out=self.space("s", *x.shape, like=x))
+        self.y = torch.mul(x, self.s, out=self.space("y", *x.shape, like=x))
+        return self.y
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
+        return self.y.addcmul_(self.y, self.s, value=-1).add_(self.s).mul_(gradient)
 
 
 class _Dropout(Layer):
@@ -199,57 +209,90 @@ class _NumberEmbedding(Layer):
     """y = [x, Vᵀ f(x)] for each number; `[member · number, feature, batch]` while it lasts: products are fastest so."""
 
     def __init__(self, module: NumberEmbedding, tensors: Tensors) -> None:
-        self.spaces, self.rate = {}, module.RATE
-        self.n_inputs, self.n, self.n_waves, _, self.n_outputs = module.sizes
-        own = {name: tensor.flatten(0, 1) for name, tensor in (tensors.parameters | tensors.buffers).items()}
-        self.over_batch = {name: tensor.unsqueeze(2) for name, tensor in own.items() if name != "weight"}
-        self.has_bins = "slope" in own and bool(own["slope"].any())  # where no member has them, they cost nothing
-        used = slice(0, None if self.has_bins else self.n_waves)
-        self.weight, gradients = own["weight"][:, used], tensors.gradients
-        self.weight_gradient = gradients["weight"].flatten(0, 1)[:, used] if "weight" in gradients else None
-        self.wave_gradients = [gradients.get(name) for name in ("frequency", "phase")]
-        self.columns = None if module.columns is None else torch.tensor(module.columns, device=self.weight.device)
+        self.n_inputs, self.n, n_waves, _, self.n_outputs = module.sizes
+        own = Tensors(*({name: tensor.flatten(0, 1) for name, tensor in part.items()} for part in tensors))
+        self.parts: list[Layer] = [_Waves(n_waves, module.RATE, own)] if n_waves else []
+        has_bins = "slope" in own.buffers and bool(own.buffers["slope"].any())  # where no member has them, they cost nothing
+        self.parts += [_Bins(n_waves, own)] if has_bins or not n_waves else []
+        device = own.parameters["weight"].device
+        self.columns = None if module.columns is None else torch.tensor(module.columns, device=device)
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return self._joined(x, "evaluate")
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        return self._joined(x, "forward", generators)
+
+    def _joined(self, x: Tensor, method: str, *others: Any) -> Tensor:
         numbers = x.mT.contiguous()
         chosen = (numbers if self.columns is None else numbers[:, self.columns]).flatten(0, 1).unsqueeze(1)
-        self.features = self.space("features", *self.weight.shape[:2], x.shape[1], like=x)
-        waves, bins = self.features[:, : self.n_waves], self.features[:, self.n_waves :]
-        if self.n_waves:
-            frequency, phase = self.over_batch["frequency"], self.over_batch["phase"] * self.rate
-            self.angle, self.chosen = self.space("angle", *waves.shape, like=x), chosen
-            torch.cos(torch.addcmul(phase, chosen, frequency, value=self.rate, out=self.angle), out=waves)
-        if self.has_bins:
-            torch.sub(chosen, self.over_batch["start"], out=bins).mul_(self.over_batch["slope"]).clamp_(0, 1)
-        embedded = torch.bmm(self.weight.mT, self.features).view(len(x), self.n * self.n_outputs, x.shape[1])
-        return torch.cat([numbers, embedded], 1).mT
+        embedded = reduce(Tensor.add_, (getattr(part, method)(chosen, *others) for part in self.parts))
+        return torch.cat([numbers, embedded.view(len(x), self.n * self.n_outputs, x.shape[1])], 1).mT
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         of_embedded = gradient[..., self.n_inputs :].mT.reshape(-1, self.n_outputs, gradient.shape[1])
-        _keep(self.weight_gradient, torch.bmm(self.features, of_embedded.mT), accumulate)
-        parts = [self._of_waves(of_embedded, accumulate, needed)] if self.n_waves else []
-        parts += [self._of_bins(of_embedded)] if self.has_bins and needed else []
+        parts: list[Any] = [part.backward(of_embedded, accumulate, needed) for part in self.parts]
         if not needed:
             return None
         of_x = gradient[..., : self.n_inputs].clone()
-        for of_chosen in parts:
-            of_numbers = of_chosen.view(len(gradient), self.n, -1).mT
-            of_x = of_x.add_(of_numbers) if self.columns is None else of_x.index_add_(2, self.columns, of_numbers)
-        return of_x
+        of_numbers = reduce(Tensor.add_, parts).view(len(gradient), self.n, -1).mT
+        return of_x.add_(of_numbers) if self.columns is None else of_x.index_add_(2, self.columns, of_numbers)
 
-    def _of_waves(self, of_embedded: Tensor, accumulate: bool, needed: bool) -> Tensor:
-        """The gradients of frequencies and phases, and that of the numbers if it is needed."""
-        space = self.space("of angle", *self.angle.shape, like=of_embedded)
-        weight = self.weight[:, : self.n_waves]
-        of_angle = torch.baddbmm(space, weight, of_embedded, beta=0, alpha=-self.rate, out=space).mul_(self.angle.sin_())
-        for total, part in zip(self.wave_gradients, (torch.bmm(of_angle, self.chosen.mT), of_angle.sum(2)), strict=True):
-            _keep(total, part, accumulate)
-        return (of_angle * self.over_batch["frequency"]).sum(1) if needed else of_angle
 
-    def _of_bins(self, of_embedded: Tensor) -> Tensor:
-        bins = self.features[:, self.n_waves :]
-        of_bins = torch.bmm(self.weight[:, self.n_waves :], of_embedded)
-        return (of_bins * self.over_batch["slope"] * ((bins > 0) & (bins < 1))).sum(1)
+class _Waves(Layer):
+    """y = Vᵀ cos(r (w x + b)) for each number."""
+
+    def __init__(self, n_waves: int, rate: float, tensors: Tensors) -> None:
+        self.spaces, self.rate, self.weight = {}, rate, tensors.parameters["weight"][:, :n_waves]
+        self.frequency, self.phase = (tensors.parameters[name].unsqueeze(2) for name in ("frequency", "phase"))
+        self.gradients = tensors.gradients | {n: t[:, :n_waves] for n, t in tensors.gradients.items() if n == "weight"}
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        shape, self.x = (*self.phase.shape[:2], x.shape[2]), x
+        self.angle, self.cosine = (self.space(name, *shape, like=x) for name in ("angle", "cosine"))
+        torch.baddbmm(self.phase, self.frequency, x, beta=self.rate, alpha=self.rate, out=self.angle)
+        _fast(torch.cos, np.cos, self.angle, self.cosine)
+        return torch.bmm(self.weight.mT, self.cosine)
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
+        _keep(self.gradients["weight"], torch.bmm(self.cosine, gradient.mT), accumulate)
+        _fast(torch.sin, np.sin, self.angle, self.angle)
+        of_cosine = torch.baddbmm(self.cosine, self.weight, gradient, beta=0, alpha=-self.rate, out=self.cosine)
+        of_angle = of_cosine.mul_(self.angle)
+        _keep(self.gradients["frequency"], torch.bmm(of_angle, self.x.mT), accumulate)
+        _keep(self.gradients["phase"], of_angle.sum(2), accumulate)
+        return torch.bmm(self.frequency.mT, of_angle) if needed else None
+
+
+def _fast(function: Callable[..., Tensor], on_cpu: Callable[..., Any], x: Tensor, out: Tensor) -> None:
+    """A function of a tensor, by NumPy's vector instructions on CPUs, where torch's sine and cosine take twice the time."""
+    on_cpu(x.numpy(), out=out.numpy()) if x.device.type == "cpu" else function(x, out=out)
+
+
+class _Bins(Layer):
+    """y = Vᵀ f(x) with f = (x - start) · slope, at least 0 and at most 1, for each number."""
+
+    def __init__(self, n_waves: int, tensors: Tensors) -> None:
+        self.spaces, self.weight = {}, tensors.parameters["weight"][:, n_waves:]
+        self.weight_gradient = tensors.gradients["weight"][:, n_waves:] if tensors.gradients else None
+        self.start, self.slope = (tensors.buffers[name].unsqueeze(2) for name in ("start", "slope"))
+
+    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+        self.x, self.features = x, self.space("features", *self.start.shape[:2], x.shape[2], like=x)
+        torch.sub(x, self.start, out=self.features).mul_(self.slope).clamp_(0, 1)
+        return torch.bmm(self.weight.mT, self.features)
+
+    def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
+        _keep(self.weight_gradient, torch.bmm(gradient, self.features.mT).mT, accumulate)
+        return self._of_x(gradient) if needed else None
+
+    def _of_x(self, gradient: Tensor) -> Tensor:
+        """f changes with x only in the one bin that x is in."""
+        edges = self.start[:, 1:, 0].masked_fill(self.slope[:, 1:, 0] == 0, torch.inf)
+        place = torch.searchsorted(edges, self.x.squeeze(1), right=True).unsqueeze(1)
+        share, slope = self.features.gather(1, place), self.slope.mT.gather(2, place)
+        of_share = (gradient * self.weight.mT.gather(2, place.expand_as(gradient))).sum(1, keepdim=True)
+        return of_share.mul_(slope).masked_fill_((share == 0) | (share == 1), 0)
 
 
 class _Levels(Layer):
@@ -281,7 +324,7 @@ class _Levels(Layer):
 def _keep(total: Tensor | None, part: Tensor, accumulate: bool) -> None:
     """Put a gradient where it belongs, or add it."""
     assert total is not None
-    part = part.view(total.shape)
+    part = part.reshape(total.shape)
     total.add_(part) if accumulate else total.copy_(part)
 
 
@@ -302,7 +345,7 @@ class _Skip(Layer):
         return torch.add(x, y, out=self.space("y", *y.shape, like=y))
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
-        inner: Any = gradient.clone()  # layers may overwrite it
+        inner: Any = gradient
         for layer in reversed(self.layers):
             inner = layer.backward(inner, accumulate, True)
         return inner.add_(gradient)
@@ -310,7 +353,7 @@ class _Skip(Layer):
 
 LAYERS: dict[type[nn.Module], Callable[[Any, Tensors], Layer]] = {
     nn.Linear: _Linear, nn.BatchNorm1d: _BatchNorm, nn.Dropout: _Dropout, NumberEmbedding: _NumberEmbedding,
-    Levels: _Levels, SmoothClip: _SmoothClip, Skip: _Skip, **dict.fromkeys(_FUNCTIONS, _Activation),
+    Levels: _Levels, SmoothClip: _SmoothClip, Skip: _Skip, nn.SiLU: _SiLU, **dict.fromkeys(_FUNCTIONS, _Activation),
 }  # fmt: skip
 
 
@@ -335,20 +378,6 @@ def _rows(tensor: Tensor | None) -> Any:
 def make_layers(module: nn.Module, tensors: Tensors) -> list[Layer]:
     """The layers of a sequence."""
     return [LAYERS[type(part)](part, tensors.of(name)) for name, part in module.named_children()]
-
-
-def network_layers(module: nn.Module, tensors: Tensors) -> list[Layer]:
-    """The layers of a whole network, whose first and last linear layer keep others from writing into what leaves it."""
-    layers = make_layers(module, tensors)
-    linear = [layer for layer in _flat(layers) if isinstance(layer, _Linear)]
-    linear[0].first = linear[-1].last = True
-    return layers
-
-
-def _flat(layers: Sequence[Layer]) -> Iterator[Layer]:
-    """The layers in order, those within skips too."""
-    for layer in layers:
-        yield from _flat(layer.layers) if isinstance(layer, _Skip) else (layer,)
 
 
 def through(layers: Sequence[Layer], method: str, x: Tensor, *others: Any) -> Tensor:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import torch_generators
 from deep_ensembles.members._base import Members, hooks
-from deep_ensembles.members._layers import LAYERS, Tensors, network_layers, through
+from deep_ensembles.members._layers import LAYERS, Tensors, make_layers, through
 from deep_ensembles.networks.periodic_mlp import Levels
 
 
@@ -41,7 +41,8 @@ class Plain(Members):
 
     def _bind(self, parameters: dict[str, Tensor]) -> None:
         module = self.modules[0]
-        self._layers = network_layers(module, Tensors(parameters, self._gradients, self._buffers))
+        self._layers = make_layers(module, Tensors(parameters, self._gradients, self._buffers))
+        self._layers[-1].is_last = True  # type: ignore[attr-defined]
         trained = [i for i, part in enumerate(module.children()) if any(True for _ in part.parameters())]
         self._n_fixed = trained[0]  # layers at the front that have nothing to learn
         drops = [getattr(part, "p", 1) > 0 for part in module.modules() if isinstance(part, (Levels, nn.Dropout))]
@@ -61,9 +62,9 @@ class Plain(Members):
         return through(self._layers, "forward", inputs.detach(), generators)
 
     def backward(self, raw_gradient: Tensor, accumulate: bool = False) -> Tensor | None:
-        gradient: Tensor | None = raw_gradient
+        gradient: Any = raw_gradient
         stop = 0 if self._input_gradient else self._n_fixed
         for number in range(len(self._layers) - 1, stop - 1, -1):
             needed = self._input_gradient or number > stop
-            gradient = self._layers[number].backward(gradient, accumulate, needed)  # type: ignore[arg-type]
-        return gradient if self._input_gradient else None
+            gradient = self._layers[number].backward(gradient, accumulate, needed)
+        return gradient.clone() if self._input_gradient else None  # the next step writes over it

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing, progress
-from deep_ensembles.columns import Date, Schema, TableError, kind_of, read_times
+from deep_ensembles.columns import Date, Errors, Schema, TableError, kind_of, read_times
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
 from deep_ensembles.report import Batch, Evaluation, Report, RowFacts, Score, Unseen, evaluate, influences, unseen_columns
 from deep_ensembles.tabular.files import TableFiles, open_table, together
@@ -50,13 +50,9 @@ def evaluate_table(
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    rows = _Rows(
-        model,
-        errors,
-        _about(model, files),
-        Profiler(model.schema, model.facts),
-        RowFacts(model.target.name, unit=model.target.unit),
-    )
+    reading = files.counting(errors)
+    rows = _Rows(model, reading, _about(model, files), Profiler(model.schema, model.facts), RowFacts(model.target.name))
+    rows.facts.unit = model.target.unit
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
         shown |= {"constant": model.constant, "labels": model.labels, "coverage": coverage}
@@ -78,7 +74,7 @@ class _Rows:
     """Rows to score, and what the report shows of them: filled in as they are read."""
 
     model: TableModel
-    errors: str
+    errors: Errors
     about: dict[str, Any]
     profiler: Profiler
     facts: RowFacts

@@ -1,5 +1,6 @@
 """A model and a table → which columns drive its predictions, or why one row is unsure."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
 def explain_table(
-    model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse", table: str | None = None
+    model: TableModel,
+    data: Any,
+    *,
+    row: int | None = None,
+    errors: str = "refuse",
+    table: str | None = None,
+    log: Callable[[str], None] = lambda note: None,
 ) -> Influences | Reasons:
     """Which columns drive predictions for the rows of a table, and how unsure they are.
 
@@ -23,19 +30,22 @@ def explain_table(
         row: why this row is unsure, counted from 1 as in the file.
         errors: `refuse` values that cannot be read, or take them as `missing`.
         table: the sheet of a workbook or the table of a database, where it holds several.
+        log: called with what is worth saying of the table, as how many values were taken as missing.
     """
     files, schema, target = open_table(data, table), model.schema, model.target
     schema.check(files.names)
     has_target = target.name in files.names
     wanted = [*schema.names, *([target.name] if has_target else [])]
-    inputs, targets, first_row = [], [], 1
+    inputs, targets, first_row, reading = [], [], 1, files.counting(errors)
     for batch in files.batches(wanted):
-        inputs.append(schema.encode(batch, errors, first_row))
+        inputs.append(schema.encode(batch, reading, first_row))
         if has_target:
-            targets.append(target.read(batch.column(target.name), first_row, "missing" if target.classes else errors))
+            targets.append(target.read(batch.column(target.name), first_row, "missing" if target.classes else reading))
         first_row += batch.num_rows
         if row is None and first_row > _MOST_ROWS:
             break
+    for note in files.notes:
+        log(note)
     rows, known = np.concatenate(inputs), np.concatenate(targets) if has_target else None
     if row is not None:
         if not 1 <= row < first_row:

@@ -3,12 +3,10 @@
 import os
 import re
 import shutil
-import textwrap
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 from deep_ensembles._arrow import pa, parquet
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import location
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import Errors, TableError, TakenAsMissing, check_known
 from deep_ensembles.tabular.sources import STANDARD, fetched, unpacked
 from deep_ensembles.tabular.text import TextFile, open_text_file, unique_names
 
@@ -101,10 +99,12 @@ class TableFiles:
     Arguments:
         files: its parts in order, all with the same columns.
         folder: a temporary one, for parts that were brought here.
+        unreadable: values that were taken as missing, see `counting`.
     """
 
     files: tuple[TextFile | ParquetFile, ...]
     folder: str
+    unreadable: TakenAsMissing = field(default_factory=TakenAsMissing)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,7 +114,11 @@ class TableFiles:
     @property
     def notes(self) -> list[str]:
         """What is worth saying of the files; reading may add to it."""
-        return [note for file in self.files for note in file.notes]
+        return [*(note for file in self.files for note in file.notes), *self.unreadable.notes()]
+
+    def counting(self, errors: Errors) -> Errors:
+        """What columns read with, so that values that are taken as missing are counted among the notes."""
+        return self.unreadable if errors == "missing" else errors
 
     @property
     def n_rows(self) -> int | None:
@@ -157,25 +161,6 @@ class TableFiles:
         """Raise for the first of some names that no column has."""
         table = self.files[0].path.name if len(self.files) == 1 else "the table"
         check_known(table, wanted, self.names)
-
-
-def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
-    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
-
-    Example:
-        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
-        Traceback (most recent call last):
-        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
-    """
-    known = set(names)
-    lacking = next((name for name in wanted if name not in known), None)
-    if lacking is None:
-        return
-    by_folded = {name.casefold(): name for name in reversed(names)}
-    close = get_close_matches(lacking.casefold(), by_folded, 1)
-    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
-    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
-    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
 
 
 def together(tables: Sequence[pa.Table]) -> pa.Table:

@@ -70,16 +70,13 @@ def name_of(head: Any) -> str:
 def _arguments(text: str) -> dict[str, list[str]]:
     """Arguments and their values, of which a list has several."""
     values: dict[str, list[str]] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
+    for item in filter(None, re.split(r",(?=[^,=]*=)", text.strip(", "))):
         argument, equals, value = (part.strip() for part in item.partition("="))
-        if equals and argument in values:
-            raise TableError(f"`head` names the argument {argument!r} twice")
-        if equals:
-            values[argument] = [value]
-        elif values:
-            values[list(values)[-1]].append(item)
-        else:
+        if not equals:
             raise TableError(f"`head` must be {_FORM}, got {item!r}")
+        if argument in values:
+            raise TableError(f"`head` names the argument {argument!r} twice")
+        values[argument] = [part.strip() for part in value.split(",")]
     return values
 
 

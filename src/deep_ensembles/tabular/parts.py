@@ -24,6 +24,7 @@ from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.predict import Predicted, PredictionOptions, check_task, predict_table
 from deep_ensembles.tabular.writing import TABLES
 
+_MOST_NOTES = 20
 # A file to predict; where predictions go; where a note is left when they are whole; what changes with file, model or options
 Part = namedtuple("Part", "source target record key")
 
@@ -55,7 +56,10 @@ def predict_files(
     rows, abstained = (sum(record[name] or 0 for record in records) for name in ("rows", "abstained"))
     unseen = sum((Counter(record["unseen"]) for record in records), Counter[str]())
     marked = None if chosen.threshold is None else abstained
-    return Predicted(rows, marked, records[0]["ignored"], dict(unseen), files=len(parts), done_before=len(parts) - len(todo))
+    named = [(posixpath.basename(part.source), record.get("notes", ())) for part, record in zip(parts, records, strict=True)]
+    notes = [f"{name}: {note.removeprefix(f'{name}: ')}" for name, several in named for note in several][:_MOST_NOTES]
+    done_before = len(parts) - len(todo)
+    return Predicted(rows, marked, records[0]["ignored"], dict(unseen), len(parts), done_before, notes)
 
 
 def _predict_part(model: TableModel, options: dict[str, Any], part: Part) -> None:

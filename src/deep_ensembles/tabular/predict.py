@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles._terminal import progress
-from deep_ensembles.columns import TableError
+from deep_ensembles.columns import Errors, TableError, TakenAsMissing
 from deep_ensembles.recalibration import Conformal
 from deep_ensembles.tabular.files import TableFiles, open_table, sources
 from deep_ensembles.tabular.model import TableModel
@@ -46,7 +46,7 @@ class PredictionOptions:
     abstain_below: float | None = None
     abstain_above: float | None = None
     keep: tuple[str, ...] = ()
-    errors: str = "refuse"
+    errors: Errors = "refuse"
     safe_cells: bool = False
     table: str | None = None
 
@@ -58,7 +58,8 @@ class PredictionOptions:
             check_number("abstain_below", self.abstain_below, low=0, high=1)
         if self.abstain_above is not None:
             check_number("abstain_above", self.abstain_above, low=0)
-        require(self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
+        counted = isinstance(self.errors, TakenAsMissing)
+        require(counted or self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
 
     @property
     def tail(self) -> float:
@@ -240,6 +241,7 @@ def predict_table(
     paths = sources(data)
     check_output(out, TABLES, inputs=paths)
     files = open_table(paths, chosen.table)
+    chosen = replace(chosen, errors=files.counting(chosen.errors))
     files.check_columns(chosen.keep)
     check_names(model, files.names, chosen)
     wanted = list(dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep]))
@@ -312,7 +314,9 @@ def predict_batch(
     cells, columns, unseen = numbered[0], list[Any](), list[NDArray[np.int64]]()
     with torch.inference_mode():
         for part in model.every:
-            inputs, is_unseen = part.schema.encode_with_unseen(cells, options.errors, numbered[1])
+            # Columns of several targets are the same, and counted once.
+            errors = "missing" if unseen and options.errors != "refuse" else options.errors
+            inputs, is_unseen = part.schema.encode_with_unseen(cells, errors, numbered[1])
             unseen.append(is_unseen.sum(0))
             mixture, fitted = part.ensemble.mixture(inputs), part.ensemble.recalibration
             both = map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture)))

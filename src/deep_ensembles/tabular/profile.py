@@ -42,15 +42,20 @@ class Profile:
             return "no", "yes"
         return (*self.column.levels, "another") if isinstance(self.column, Category) else ()
 
+    @property
+    def n_groups(self) -> int:
+        """How many groups there are, that of missing values among them."""
+        return len(self.levels) + 1 if self.levels else len(self.ends) + 2
+
     def codes(self, read: NDArray[np.float64]) -> NDArray[np.int16]:
         """The group of each of what the column reads."""
-        known, last = np.isfinite(read), len(self.levels or self.ends) + (not self.levels)
-        places = np.minimum(np.where(known, read, 0), last - 1) if self.levels else np.searchsorted(self.ends, read)
-        return np.where(known, places, last).astype(np.int16)
+        last = self.n_groups - 1
+        places = np.clip(np.nan_to_num(read), 0, last - 1) if self.levels else np.searchsorted(self.ends, read)
+        return np.where(np.isnan(read), last, places).astype(np.int16)
 
     def count(self, codes: NDArray[np.int16]) -> NDArray[np.int64]:
         """How many rows each group has."""
-        return np.bincount(codes, minlength=len(self.levels or self.ends) + 1 + (not self.levels))
+        return np.bincount(codes, minlength=self.n_groups)
 
     def groups(self, here: NDArray[np.int64], codes: Any, is_training: bool) -> Groups:
         """What a report looks at."""
@@ -98,7 +103,7 @@ def profiles_from(schema: Schema, facts: Mapping[str, Any]) -> list[Profile | No
 
 def _checked(column: Column, data: Mapping[str, Any]) -> Profile:
     profile = Profile(column, tuple(map(float, data["ends"])), tuple(data["counts"]))
-    sizes = len(profile.counts) == len(profile.count(np.empty(0, np.int16))) and not (profile.ends and profile.levels)
+    sizes = len(profile.counts) == profile.n_groups and not (profile.ends and profile.levels)
     numbers = all(type(count) is int and 0 <= count < 2**53 for count in profile.counts)
     rising = bool(np.isfinite(profile.ends).all() and (np.diff(profile.ends) > 0).all())
     require(sizes and numbers and rising, "profiles", "those of the columns", column.name)

@@ -7,8 +7,7 @@ from typing import Any
 
 from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import TableError
-from deep_ensembles.tabular.files import check_known
+from deep_ensembles.columns import TableError, check_known
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.predict import PredictionOptions, check_names, check_task, predict_batch
 from deep_ensembles.tabular.writing import TABLES, check_output, writing

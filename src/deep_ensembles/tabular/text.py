@@ -14,11 +14,10 @@ from pathlib import Path
 from deep_ensembles._arrow import csv, pa, pc
 from deep_ensembles.columns import TableError
 
-_HEAD, _TAIL = 1 << 20, 1 << 13
+_HEAD = 1 << 20
 _BLOCK, _BLOCK_PER_COLUMN = 1 << 23, 1 << 14
 _LARGEST_BLOCK = 1 << 28
 _NUMBER = re.compile(r"^\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*$")
-_FOOTER = re.compile(r"(?i)^\W*(totals?|sum|sources?|notes?|end of|generated|exported)\b|^\W*[^\W\d][^,;|\t]*:")
 _ROWS = 100
 _SEPARATORS = (",", ";", "\t", "|")
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -36,7 +35,6 @@ class Head:
         header: the first row, as it is written.
         skipped: how many lines stand before it.
         titles: what these say.
-        footers: lines that stand below the rows.
     """
 
     compression: str | None
@@ -45,7 +43,6 @@ class Head:
     header: tuple[str, ...]
     skipped: int = 0
     titles: tuple[str, ...] = ()
-    footers: tuple[str, ...] = ()
 
 
 def read_head(path: Path) -> Head:
@@ -81,8 +78,7 @@ def read_head(path: Path) -> Head:
     n_titles = _count_titles(cells)
     names, titles = tuple(cells[n_titles]) if cells else (), filter(None, itertools.chain(*cells[:n_titles]))
     skipped += rows[n_titles][1] if n_titles else 0
-    footers = _footers(path, len(names), separator) if compression is None and eight_bit else ()
-    return Head(compression, encoding, separator, names, skipped, tuple(titles), footers)
+    return Head(compression, encoding, separator, names, skipped, tuple(titles))
 
 
 def _count_titles(rows: list[list[str]]) -> int:
@@ -102,19 +98,6 @@ def _count_titles(rows: list[list[str]]) -> int:
     titles = len(list(itertools.takewhile(is_title, rows)))
     named = rows[titles] if titles < len(rows) - 1 else ["0"]
     return 0 if any(_NUMBER.match(cell) for cell in named) or len(named) != usual else titles
-
-
-def _footers(path: Path, n_names: int, separator: str) -> tuple[str, ...]:
-    """Lines at the end of a file that say something, and have at most half as many values as there are names."""
-    with open(path, "rb") as file:
-        file.seek(-min(_TAIL, file.seek(0, io.SEEK_END)), io.SEEK_END)
-        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines()[1:] if line.strip()]
-
-    def is_footer(line: str) -> bool:
-        return bool(_FOOTER.search(line)) and len(line.split(separator)) <= n_names // 2
-
-    short = len(list(itertools.takewhile(is_footer, reversed(lines))))
-    return tuple(lines[len(lines) - short :]) if short < min(10, len(lines)) else ()
 
 
 def _without_blank_lines(text: str) -> tuple[str, int]:
@@ -184,26 +167,18 @@ def unique_names(names: Sequence[str | None]) -> tuple[tuple[str, ...], list[str
     """
     given = [" ".join((name or "").split()) for name in names]
     taken, changed = set(given), []
-    unique: list[str] = []
-    seen: set[str] = set()
+    unique: dict[str, None] = {}
     for place, name in enumerate(given, start=1):
         new = name
-        if not name:
-            new = _free(f"column_{place}", taken)
-            changed.append(f"column {place} has no name and is called `{new}`")
-        elif name in seen:
-            new = _free(name, taken, 2)
-            changed.append(f"a second column `{name}` is called `{new}`")
-        taken.add(new)
-        seen.add(new)
-        unique.append(new)
+        if not name or name in unique:
+            start = name or f"column_{place}"
+            free = itertools.chain([start], (f"{start}_{number}" for number in itertools.count(2)))
+            new = next(word for word in free if word not in taken)
+            why = f"a second column `{name}`" if name else f"column {place} has no name and"
+            changed.append(f"{why} is called `{new}`")
+            taken.add(new)
+        unique[new] = None
     return tuple(unique), changed
-
-
-def _free(name: str, taken: set[str], number: int = 1) -> str:
-    while (new := name if number == 1 else f"{name}_{number}") in taken:
-        number += 1
-    return new
 
 
 def _check_header(path: Path, header: Sequence[str]) -> list[str]:
@@ -258,34 +233,26 @@ class TextFile:
         except OSError as error:
             raise TableError(f"{self.path} cannot be read to its end ({error}); is it complete?") from error
 
-    def _blocks(self, columns: Sequence[str], size: int = 0, done: int = 0, raw: bool = False) -> Iterator[pa.RecordBatch]:
-        """Batches after the rows done; where larger blocks or bytes turn out to be needed, the rest is read so."""
+    def _blocks(self, columns: Sequence[str], size: int = 0, done: int = 0) -> Iterator[pa.RecordBatch]:
+        """Batches after the rows done; where larger blocks turn out to be needed, the rest is read so."""
         size = size or max(_BLOCK, _BLOCK_PER_COLUMN * len(self.names))
         try:
-            for batch in _skipping(self._reader(columns, size, raw), done):
-                yield self._decoded(batch) if raw else batch
+            for batch in _skipping(self._reader(columns, size), done):
+                yield pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
                 done += batch.num_rows
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error) and size < _LARGEST_BLOCK:
-                yield from self._blocks(columns, min(8 * size, _LARGEST_BLOCK), done, raw)
-            elif "UTF8" in str(error) and not raw:
-                yield from self._blocks(columns, size, done, raw=True)
-            else:
+            if "straddling" not in str(error) or size >= _LARGEST_BLOCK:
                 raise
+            yield from self._blocks(columns, min(8 * size, _LARGEST_BLOCK), done)
 
-    def _reader(self, columns: Sequence[str], block: int, raw: bool) -> Iterator[pa.RecordBatch]:
-        kinds = dict.fromkeys(self.names, pa.binary() if raw else pa.string())
+    def _reader(self, columns: Sequence[str], block: int) -> Iterator[pa.RecordBatch]:
         parse = csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True)
-        if self.head.footers:
-            parse.invalid_row_handler = lambda row: "skip" if row.text.strip() in self.head.footers else "error"
+        kinds = dict.fromkeys(self.names, pa.binary())
         convert = csv.ConvertOptions(column_types=kinds, include_columns=list(columns))
         read = csv.ReadOptions(column_names=list(self.names), block_size=block, skip_rows=self.head.skipped)
         read.skip_rows_after_names = 1
         with _open_text(self.path, self.head) as stream:
             yield from csv.open_csv(stream, read, parse, convert)
-
-    def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
 
     def _text(self, values: pa.Array) -> pa.Array:
         """Values that are not UTF-8 are Windows-1252, and where they can't be, Latin-1."""
@@ -304,8 +271,8 @@ def open_text_file(path: Path) -> TextFile:
     """Look at a file of text."""
     head = read_head(path)
     names, notes = unique_names(head.header)
-    for lines, where in ((head.titles, "above the names of columns"), (head.footers, "below the rows")):
-        notes += [f"what stands {where} is left out: {textwrap.shorten(' '.join(lines), 80)!r}"] if lines else []
+    if head.titles:
+        notes.append(f"what stands above the names of columns is left out: {textwrap.shorten(' '.join(head.titles), 80)!r}")
     return TextFile(path, head, names, [*(f"{path.name}: {note}" for note in notes), *_check_header(path, head.header)])
 
 
@@ -326,7 +293,7 @@ def _uneven(file: TextFile, reason: str) -> TableError:
         with suppress(python_csv.Error):
             for row in rows:
                 if row and len(row) != wanted and rows.line_num > file.head.skipped:
-                    cure = f"quote values that contain {file.head.separator!r}, or mend the line"
+                    cure = f"quote values that contain {file.head.separator!r}, or mend or delete the line"
                     there = f"{file.path}, line {rows.line_num}"
                     return TableError(f"{there}: {len(row)} value{'s' * (len(row) != 1)} for {wanted} columns; {cure}")
     first = reason.splitlines()[0][:200]

@@ -73,9 +73,9 @@ def _normal_log_score(head: Normal, raw: Tensor, target: Tensor) -> Tensor:
 
 
 def _student_t_log_score(head: StudentT, raw: Tensor, target: Tensor) -> Tensor:
-    """With m = µ - y, v = σ², s = m² / (νv + m²) and e = 1 - (ν+1)s: ∂/∂µ = (ν+1)m / (νv + m²), ∂/∂v = ½ e/v and
+    """With m = µ - y, v = σ² and q = (v - m²) / (νv + m²): ∂/∂µ = (ν+1)m / (νv + m²), ∂/∂v = ½ νq/v and
 
-    ∂/∂ν = ½ [ψ(ν/2) - ψ((ν+1)/2) + log(1 + m²/(νv)) + e/ν].
+    ∂/∂ν = ½ [ψ(ν/2) - ψ((ν+1)/2) + log(1 + m²/(νv)) + q].
     """
     gradient = raw.clone()
     mean, spread, *tail = gradient.chunk(head.raw_size(1), dim=-1)
@@ -83,15 +83,16 @@ def _student_t_log_score(head: StudentT, raw: Tensor, target: Tensor) -> Tensor:
     df = head.degrees(tail[0] if tail else mean)
     square = mean.sub_(target.view(mean.shape)).square()
     part = df * variance
-    whole, more = part + square, df + 1
-    excess = torch.addcmul(mean.new_ones(()), square / whole, more, value=-1)
+    whole = part + square
+    quotient = torch.sub(variance, square).div_(whole)
+    mean.addcmul_(mean, df).div_(whole)
     if tail:
         half = df.double() / 2
         of_df = torch.digamma(half).sub_(torch.digamma(half + 0.5)).to(raw.dtype)
-        of_df.add_(square.div_(part).log1p_()).addcdiv_(excess, df).mul_(0.5)
-        _softplus_backward(of_df.masked_fill_(df >= MOST_DEGREES, 0.0), tail[0], 1, 20, grad_input=tail[0])
-    _softplus_backward(excess.div_(variance).mul_(0.5), spread, 1, 20, grad_input=spread)
-    mean.mul_(more).div_(whole)
+        of_df.add_(square.div_(part).log1p_()).add_(quotient).masked_fill_(df >= MOST_DEGREES, 0.0)
+        _softplus_backward(of_df, tail[0], 1, 20, grad_input=tail[0])
+    _softplus_backward(quotient.mul_(df).div_(variance), spread, 1, 20, grad_input=spread)
+    gradient[..., mean.shape[-1] :].mul_(0.5)
     return gradient
 
 

@@ -122,9 +122,10 @@ class Stack:
 
 def _clip(gradients: list[Tensor], limit: float) -> None:
     """Shorten the gradient of every run, in parts `[run, numbers]`, to a Euclidean norm of at most `limit`."""
-    norms = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part, dim=1) for part in gradients]), dim=0)
-    factor = (limit / (norms + 1e-12)).clamp_max_(1.0).unsqueeze(1)
-    torch._foreach_mul_(gradients, [factor] * len(gradients))
+    norms = torch.linalg.vector_norm(torch.cat(gradients, 1), dim=1, keepdim=True)
+    if norms.is_cpu and float(norms.max()) <= limit:  # a GPU would have to wait for the answer
+        return
+    torch._foreach_mul_(gradients, [(limit / norms).clamp_max_(1.0)] * len(gradients))
 
 
 class TrainingState:
