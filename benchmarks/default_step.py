@@ -15,7 +15,7 @@ _STEPS, _EPOCHS, _MEMBERS, _ROWS, _COLUMNS, _WAVES, _OUTPUTS = 1600, 16, 5, 64, 
 
 
 def default_step() -> list[Line]:
-    """1600 steps of each, on one thread, so that preparing counts little; the products are those of the forward and the backward pass."""
+    """1600 steps of each, on one thread, so that preparing counts little; the products are those of both passes."""
     X, y = (torch.from_numpy(array) for array in regression(_STEPS // _EPOCHS * _ROWS, _COLUMNS))
     build = partial(periodic_mlp, _COLUMNS, StudentT().raw_size(1))
 
