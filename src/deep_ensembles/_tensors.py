@@ -86,10 +86,10 @@ def input_tensor(inputs: Any, name: str = "inputs") -> Tensor:
 
 
 def check_finite(name: str, tensor: Tensor) -> Tensor:
-    """The tensor, if it has no NaN or infinity: the least and the greatest tell, and need no copy of the data."""
+    """The tensor, flags as 0 and 1, if it has no NaN or infinity: the least and the greatest tell without a copy of the data."""
     if tensor.is_floating_point() and tensor.numel() and not all(math.isfinite(float(end)) for end in tensor.aminmax()):
         raise ValueError(f"`{name}` must be finite, got NaN or infinity")
-    return tensor
+    return tensor.long() if tensor.dtype == torch.bool else tensor
 
 
 def is_dataset(inputs: Any) -> bool:

@@ -255,9 +255,7 @@ class _Task:
             unseen, raw = out_of_fold(len(self.rows), [runs[m] for m in members], held_out)
         origin = None
         if self.root is not None:
-            folds = self.recipe.folds
-            folds = None if folds is None else replace(folds, n_folds=folds.n_folds or folds.count(len(members)))
-            task = replace(self, rows=None, recipe=replace(self.recipe, folds=folds))  # type: ignore[arg-type]
+            task = replace(self, rows=None)  # type: ignore[arg-type]
             origin = Origin(task, rows_key(self.rows), trained.standardization, held_out, trained.state)
         return Ensemble(
             members=chosen,
@@ -289,7 +287,7 @@ def _task_again(ensemble: Ensemble, inputs: Any, targets: Any, sample_weight: An
         raise ValueError(f"`ensemble` must know how it was trained, got {ensemble!r}, which was loaded, copied or put "
                          "together from others; train it here with `fit_ensemble`")  # fmt: skip
     task = ensemble.origin.task
-    return replace(task, rows=_rows(inputs, targets, sample_weight, task.recipe, ensemble.n_members))
+    return replace(task, rows=_rows(inputs, targets, sample_weight, task.recipe))
 
 
 def _task(
@@ -300,11 +298,13 @@ def _task(
     if unknown := [name for name in settings if name not in known]:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")
     recipe = Recipe(**settings)
-    rows = _rows(*data, recipe, n_members)
+    if recipe.folds is not None:  # their number stays when members are added
+        recipe = replace(recipe, folds=replace(recipe.folds, n_folds=recipe.folds.count(n_members)))
+    rows = _rows(*data, recipe)
     return _Task(build, rows, _algorithm(rows, is_structured(data[1]), head, rule, perturbation), recipe)
 
 
-def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe, n_members: int) -> Rows:
+def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe) -> Rows:
     """The rows to train on: in memory, or read as they are needed."""
     if isinstance(inputs, BlockSource) or is_dataset(inputs):
         require(targets is None and weights is None, "targets", "None with a dataset, whose items hold them", targets)
@@ -316,8 +316,8 @@ def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe, n_members: in
         return Streamed(inputs, recipe.num_workers) if is_dataset(inputs) else _in_memory(inputs, targets, weights)
     for name, value in (("resampling", recipe.resampling), ("groups", getattr(recipe.folds, "groups", None))):
         require(value is None, name, "None for rows that are read in blocks", value)
-    least = max(2, round(1 / recipe.validation_fraction)) if recipe.early_stopping else 1
-    return Surveyed(inputs, min(20, least) if recipe.folds is None else recipe.folds.count(n_members))
+    usual = min(20, max(2, round(1 / recipe.validation_fraction))) if recipe.early_stopping else 1
+    return Surveyed(inputs, getattr(recipe.folds, "n_folds", usual))
 
 
 def _algorithm(
@@ -360,7 +360,7 @@ def _unlabelled(inputs: Any, task: _Task) -> InMemory:
     if task.algorithm.needs_target:
         raise ValueError(f"`unlabelled` must be None with `perturbation={perturbation!r}`, which needs targets, "
                          "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
-    x = _tensor("unlabelled", inputs) if rows.parts is None else rows.parts.pack(inputs)
+    x = check_finite("unlabelled", as_tensor("unlabelled", inputs)) if rows.parts is None else rows.parts.pack(inputs)
     example, target, _ = rows.read(np.arange(1))
     shape = f"of shape [row, {', '.join(map(str, example.shape[1:]))}] with at least one row, like `inputs`"
     require(x.shape[1:] == example.shape[1:] and len(x) > 0, "unlabelled", shape, list(x.shape))
@@ -369,18 +369,14 @@ def _unlabelled(inputs: Any, task: _Task) -> InMemory:
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
     x, parts = pack_inputs(inputs)
-    y = _tensor("targets", times_and_events("targets", targets) if is_structured(targets) else targets)
+    targets = times_and_events("targets", targets) if is_structured(targets) else targets
+    y = check_finite("targets", as_tensor("targets", targets))
     y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
     require(y.dim() in (1, 2), "targets", "of shape [row] or [row, target]", list(y.shape))
     if sample_weight is None:
         return InMemory(x, y, None, parts)
-    w = _tensor("sample_weight", sample_weight).double()
+    w = check_finite("sample_weight", as_tensor("sample_weight", sample_weight)).double()
     require(w.shape == (len(x),), "sample_weight", f"one number per row ({len(x)})", list(w.shape))
     usable = bool((w >= 0).all() and w.sum() > 0)
     require(usable, "sample_weight", "numbers ≥ 0, not all 0", f"{w.min():g} … {w.max():g}")
     return InMemory(x, y, w, parts)
-
-
-def _tensor(name: str, values: Any) -> Tensor:
-    tensor = check_finite(name, as_tensor(name, values))
-    return tensor.long() if tensor.dtype == torch.bool else tensor

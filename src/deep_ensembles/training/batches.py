@@ -168,7 +168,7 @@ class _StreamLoader(BatchLoader):
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         drawn, groups = draws or [None] * len(index), self.groups[list(runs)].tolist()
         self.batches[:] = [
-            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)]
+            [Row(row, draw) for rows, draw in zip(step, drawn, strict=True) for row in rows]
             for step in _split(index, itertools.chain(*parts))
         ]
         for sizes, batch in zip(parts, self.data_loader, strict=True):
