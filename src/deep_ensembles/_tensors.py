@@ -86,7 +86,7 @@ def input_tensor(inputs: Any, name: str = "inputs") -> Tensor:
 
 
 def check_finite(name: str, tensor: Tensor) -> Tensor:
-    """The tensor, flags as 0 and 1, if it has no NaN or infinity: the least and the greatest tell without a copy of the data."""
+    """The tensor, flags as 0 and 1, if it has no NaN or infinity: the least and the greatest tell, without a copy."""
     if tensor.is_floating_point() and tensor.numel() and not all(math.isfinite(float(end)) for end in tensor.aminmax()):
         raise ValueError(f"`{name}` must be finite, got NaN or infinity")
     return tensor.long() if tensor.dtype == torch.bool else tensor

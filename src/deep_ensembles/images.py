@@ -230,13 +230,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
 def _move(index: int) -> tuple[float, float, bool] | None:
     """How to move a picture, reproducibly if the row number says what it is drawn for; None if it is to be left alone."""
-    if not hasattr(index, "draw"):
-        down, right, flip = torch.rand(3).tolist()
-    elif index.draw is None:
+    draw = getattr(index, "draw", ())
+    if draw is None:
         return None
-    else:
-        seed, epoch = index.draw
-        down, right, flip = stream(seed, Purpose.AUGMENTATION, epoch, int(index)).random(3).tolist()
+    numbers: Any = stream(draw[0], Purpose.AUGMENTATION, draw[1], int(index)).random(3) if draw else torch.rand(3)
+    down, right, flip = numbers.tolist()
     return down, right, flip < 0.5
 
 

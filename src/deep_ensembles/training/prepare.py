@@ -129,7 +129,7 @@ def fingerprint(training: Training, members: Members) -> str:
 
 
 def _identity(part: Any) -> str:
-    """What tells a setting from another, in every process the same: a repr may hold an address, and not what a function does."""
+    """What tells a setting from another, in every process the same: its repr without addresses, what a function does."""
     code = getattr(getattr(part, "func", part), "__code__", None)
     return re.sub(" at 0x[0-9a-f]+", "", repr(part)) + ("" if code is None else f"{code.co_code.hex()} {code.co_names}")
 
