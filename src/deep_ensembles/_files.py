@@ -113,24 +113,21 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     import safetensors.torch
 
     target = Path(path).resolve()
-    check_replaceable(target)
+    folder = target if target.exists() else target.with_name(f".{target.name}.tmp")
+    check_replaceable(folder)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     content = safetensors.torch.save(stored)
-    beside = target.with_name(f".{target.name}.tmp")
-    if not target.exists():
-        check_replaceable(beside)
-        beside.mkdir(parents=True, exist_ok=True)
-        try:
-            with _locked(beside) as is_locked:
-                if not target.exists():  # another saver may have been faster
-                    _write_files(beside, config, content, stored, is_locked)
-                    beside.rename(target)
-                    return
-        finally:
-            with suppress(OSError):  # it was renamed, or holds a model
-                beside.rmdir()
-    with _locked(target) as is_locked:
-        _write_files(target, config, content, stored, is_locked)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with _locked(folder) as is_locked:
+            if folder != target and target.exists():  # another saver was faster
+                write_model(target, config, tensors)
+                return
+            _write_files(folder, config, content, stored, is_locked)
+            folder.rename(target)  # which it may be already
+    finally:
+        with suppress(OSError):  # it was renamed, or holds a model
+            folder.rmdir()
 
 
 def _write_files(
@@ -277,15 +274,13 @@ def _names(folder: Path) -> list[str]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Wait until no other process saves to a folder; False if there are no locks. One that is killed lets go of its lock."""
+    is_locked = False
     with ExitStack() as held:
-        is_locked = fcntl is not None
-        try:
-            if is_locked:
-                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                held.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            is_locked = False
+        with suppress(AttributeError, OSError):  # Windows and some file systems have no locks
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            is_locked = True
         yield is_locked
 
 

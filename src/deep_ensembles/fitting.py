@@ -83,8 +83,6 @@ def fit_ensemble(
         >>> ensemble(torch.tensor([[0.5]])).mean.round(decimals=1)
         tensor([1.5000], dtype=torch.float64)
     """
-    if not isinstance(n_members, Grow):
-        check_integer("n_members", n_members, low=1)
     most = n_members.at_most if isinstance(n_members, Grow) else n_members
     data = inputs, targets, sample_weight
     task = _task(build_network, data, most, head, scoring_rule, perturbation, settings)
@@ -192,7 +190,6 @@ def cross_validate(
         >>> len(folds.ensembles), folds.distribution.batch_shape
         (5, torch.Size([200]))
     """
-    check_integer("n_members", n_members, low=1)
     data = inputs, targets, sample_weight
     task = _task(build_network, data, n_members, head, scoring_rule, perturbation, settings)
     require(not isinstance(task.rows, Surveyed), "inputs", "in memory to cross-validate", "rows that are streamed")
@@ -294,6 +291,7 @@ def _task(
     build: Factory, data: tuple[Any, Any, Any], n_members: int, head: Any, rule: Any, perturbation: Any, settings: Any
 ) -> _Task:
     """What a user asks for, checked."""
+    check_integer("n_members", n_members, low=1)
     known = Recipe.__dataclass_fields__
     if unknown := [name for name in settings if name not in known]:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")

@@ -73,7 +73,7 @@ class BatchLoader(ABC):
 
     def standardized(self, read: Batch, groups: Sequence[int]) -> Batch:
         """Inputs, targets and weights as they were read, `[run · row, …]`, in the units of each run: `[run, row, …]`."""
-        inputs, targets, weights = (_by_run(part, len(groups), self.precise) for part in read)
+        inputs, targets, weights = _by_run(read, len(groups), self.precise)
         inputs = self.standardization.inputs(inputs, self.dtype, groups).to(self.device)
         targets = self.standardization.targets(targets, self.dtype, groups).to(self.device)
         if weights is not None:
@@ -88,9 +88,10 @@ def batch_loader(rows: Rows, *settings: Any) -> BatchLoader:
     return loader
 
 
-def _by_run(rows: Any, n_runs: int, device: torch.device) -> Any:
+def _by_run(read: Batch, n_runs: int, device: torch.device) -> Batch:
     """Rows `[run · row, …]` as `[run, row, …]`."""
-    return None if rows is None else rows.to(device).view(n_runs, -1, *rows.shape[1:])
+    inputs, targets, weights = (None if part is None else part.to(device).view(n_runs, -1, *part.shape[1:]) for part in read)
+    return inputs, targets, weights
 
 
 class _MemoryLoader(BatchLoader):
@@ -130,7 +131,7 @@ class _MemoryLoader(BatchLoader):
         for drawn, sizes in zip(_split(index, map(sum, parts)), parts, strict=True):
             if self.prepared is not None:
                 read = self.prepared.read((drawn + groups[:, None] * self.drawn_from.n).ravel())
-                yield Block(*(_by_run(part, len(groups), self.device) for part in read), sizes)
+                yield Block(*_by_run(read, len(groups), self.device), sizes)
             else:
                 yield Block(*self.standardized(self.drawn_from.read(drawn.ravel()), groups.tolist()), sizes)
 
