@@ -110,30 +110,27 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     A new folder appears whole, under its name. In an existing one the tensors come first, in a file of another name than the
     old model's. Then the configuration, which names that file, takes its place: at every instant there is one whole model.
     """
-    import safetensors.torch
-
     target = Path(path).resolve()
     folder = target if target.exists() else target.with_name(f".{target.name}.tmp")
     check_replaceable(folder)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(stored)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with _locked(folder) as is_locked:
             if folder != target and target.exists():  # another saver was faster
                 write_model(target, config, tensors)
                 return
-            _write_files(folder, config, content, stored, is_locked)
+            _write_files(folder, config, stored, is_locked)
             folder.rename(target)  # which it may be already
     finally:
         with suppress(OSError):  # it was renamed, or holds a model
             folder.rmdir()
 
 
-def _write_files(
-    folder: Path, config: Mapping[str, Any], content: bytes, tensors: Mapping[str, Tensor], is_locked: bool
-) -> None:
-    old = _names(folder)
+def _write_files(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor], is_locked: bool) -> None:
+    import safetensors.torch
+
+    old, content = _names(folder), safetensors.torch.save(tensors)
     file = f"model-{uuid.uuid4().hex}.safetensors" if old else TENSORS
     try:
         with replacing(folder / CONFIG) as description:
@@ -259,9 +256,7 @@ def _opened(content: bytes, path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path} does not describe a {FORMAT} model")
     version = config.get("format_version")
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
-        raise ModelFileError(
-            f"{path} has format version {version!r:.50}, this library reads up to {FORMAT_VERSION}; update it"
-        )
+        raise ModelFileError(f"{path} has format version {version!r:.50}; update this library (it reads {FORMAT_VERSION})")
     if written != content:
         raise damaged
     return dict(config)

@@ -358,8 +358,7 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
     """Stored tensors must belong to so many members and rows of that shape, and be finite but for the history."""
     for name, tensor in tensors.items():
         group, _, field = name.partition(".")
-        require(group in _GROUPS if field else name in ("weights", "history"),
-                "tensor", "one that a model has", name)  # fmt: skip
+        require(group in _GROUPS if field else name in ("weights", "history"), "tensor", "one that a model has", name)
         members = tensor.shape[1:2] if name == "history" else tensor.shape[:1]
         require(members == (n_members,), name, f"of {n_members} members", list(tensor.shape))
         if group != "buffer":

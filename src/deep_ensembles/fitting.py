@@ -23,14 +23,9 @@ from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.settings import describe
-
-# isort: off
-from deep_ensembles.training import (
-    Algorithm, Constant, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs,
-)  # fmt: skip
-
-# isort: on
+from deep_ensembles.training import Algorithm, Constant, Criterion, Recipe, Run, Trained, plan_runs
 from deep_ensembles.training.blocks import ArrayBlocks, BlockSource, Surveyed, is_large_map
+from deep_ensembles.training.data import InMemory, Rows, Streamed
 from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 
@@ -85,7 +80,7 @@ def fit_ensemble(
     """
     most = n_members.at_most if isinstance(n_members, Grow) else n_members
     data = inputs, targets, sample_weight
-    task = _task(build_network, data, most, head, scoring_rule, perturbation, settings)
+    task = _task(build_network, data, most, settings, head, scoring_rule, perturbation)
     task = replace(task, root=seed_sequence(random_state), execution=execution)
     if unlabelled is not None:
         task = replace(task, algorithm=replace(task.algorithm, unlabelled=_unlabelled(unlabelled, task)))
@@ -191,7 +186,7 @@ def cross_validate(
         (5, torch.Size([200]))
     """
     data = inputs, targets, sample_weight
-    task = _task(build_network, data, n_members, head, scoring_rule, perturbation, settings)
+    task = _task(build_network, data, n_members, settings, head, scoring_rule, perturbation)
     require(not isinstance(task.rows, Surveyed), "inputs", "in memory to cross-validate", "rows that are streamed")
     rows, seed = task.rows, run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
@@ -287,10 +282,8 @@ def _task_again(ensemble: Ensemble, inputs: Any, targets: Any, sample_weight: An
     return replace(task, rows=_rows(inputs, targets, sample_weight, task.recipe))
 
 
-def _task(
-    build: Factory, data: tuple[Any, Any, Any], n_members: int, head: Any, rule: Any, perturbation: Any, settings: Any
-) -> _Task:
-    """What a user asks for, checked."""
+def _task(build: Factory, data: tuple[Any, Any, Any], n_members: int, settings: dict[str, Any], *how: Any) -> _Task:
+    """What a user asks for, checked; `how` are head, scoring rule and perturbation."""
     check_integer("n_members", n_members, low=1)
     known = Recipe.__dataclass_fields__
     if unknown := [name for name in settings if name not in known]:
@@ -299,7 +292,7 @@ def _task(
     if recipe.folds is not None:  # their number stays when members are added
         recipe = replace(recipe, folds=replace(recipe.folds, n_folds=recipe.folds.count(n_members)))
     rows = _rows(*data, recipe)
-    return _Task(build, rows, _algorithm(rows, is_structured(data[1]), head, rule, perturbation), recipe)
+    return _Task(build, rows, _algorithm(rows, is_structured(data[1]), *how), recipe)
 
 
 def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe) -> Rows:
@@ -318,9 +311,7 @@ def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe) -> Rows:
     return Surveyed(inputs, getattr(recipe.folds, "n_folds", usual))
 
 
-def _algorithm(
-    rows: Rows, timed: bool, head: HeadFunction | None, rule: scoring.ScoringRule | None, perturbation: Perturbation | None
-) -> Algorithm:
+def _algorithm(rows: Rows, timed: bool, head: Any, rule: Any, perturbation: Perturbation | None) -> Algorithm:
     """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise.
 
     Arguments:

@@ -208,10 +208,8 @@ class DeepEnsemble(BaseEstimator):
             target: which one, where there are several.
         """
         checked, values, found = self._encoded(X)
-        names, low_high = self._column_names(), getattr(self, "feature_range_", None)
-        unseen = (
-            [Unseen(*facts) for facts in found] or None if low_high is None else unseen_values(names, checked, *low_high)
-        )
+        names, ends = self._column_names(), getattr(self, "feature_range_", None)
+        unseen = [Unseen(*facts) for facts in found] or None if ends is None else unseen_values(names, checked, *ends)
         targets = self._target(y, may_be_censored=True)
         about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:
