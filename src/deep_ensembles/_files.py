@@ -37,9 +37,6 @@ _TENSOR_FILE = re.compile(r"model(-[0-9a-f]{32})?\.safetensors")
 _UNFINISHED = re.compile(r"\.config\.json\.[0-9a-f]{32}\.tmp")  # there from the start of a save to its end
 _MODEL_FILE = re.compile(r"(config\.json|model(-[0-9a-f]{32})?\.safetensors)|\.(config|model)[-.0-9a-z]*\.tmp")
 _MOST_CONFIG_BYTES = 2**28
-# What Python, torch and NumPy raise for data of another kind than they expect.
-_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
-              ValueError, safetensors.SafetensorError)  # fmt: skip
 
 
 def location(path: str | os.PathLike[str]) -> Path | str:
@@ -97,9 +94,9 @@ def model_file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Whatever goes wrong while a model is made from a folder is a `ModelFileError`."""
     try:
         yield
-    except ModelFileError:
+    except (ModelFileError, ImportError):
         raise
-    except _MALFORMED as error:
+    except Exception as error:  # Python, torch and NumPy raise many kinds for data that they do not expect
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelFileError(f"{path} holds no model that this version can load: {reason:.300}") from error
 
