@@ -136,15 +136,8 @@ class Ensemble:
         return Mixture(rebuilt(self._mixture(raw).components, lambda parameter: parameter[members, rows]), weights)
 
     def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
-        """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
-        whole, start = None, 0
-        for raw in map(self.members, self._seen_batches(inputs, batch_size)):
-            if whole is None:
-                whole = raw.new_empty(len(raw), max(count_rows(inputs, self.parts), raw.shape[1]), *raw.shape[2:])
-            whole[:, start : start + raw.shape[1]] = raw
-            start += raw.shape[1]
-        assert whole is not None
-        return whole
+        """All raw outputs `[member, row, raw]`."""
+        return torch.cat([self.members(seen) for seen in self._seen_batches(inputs, batch_size)], dim=1)
 
     def _mixture(self, raw: Tensor, repeats: int = 1) -> Mixture:
         """The mixture for raw outputs `[member · repeat, row, raw]`, in the units of the targets."""
