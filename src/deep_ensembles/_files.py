@@ -111,17 +111,19 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     folder = target if target.exists() else target.with_name(f".{target.name}.tmp")
     check_replaceable(folder)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # also where another saver renames it at that moment
+        folder.mkdir(parents=True)
     try:
         with _locked(folder) as is_locked:
-            if folder != target and target.exists():  # another saver was faster
-                write_model(target, config, tensors)
-                return
-            _write_files(folder, config, stored, is_locked)
-            folder.rename(target)  # which it may be already
+            is_late = folder != target and target.exists()
+            if not is_late:
+                _write_files(folder, config, stored, is_locked)
+                folder.rename(target)  # which it may be already
     finally:
         with suppress(OSError):  # it was renamed, or holds a model
             folder.rmdir()
+    if is_late:  # another saver was faster; its folder may be the one whose lock we had
+        write_model(target, config, tensors)
 
 
 def _write_files(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor], is_locked: bool) -> None:
@@ -167,12 +169,12 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     """The configuration and tensors of a model folder, if they are what `write_model` wrote."""
     folder = Path(path)
     while True:
-        written = _content(folder, CONFIG, _MOST_CONFIG_BYTES)
+        written = _content(_file(folder, CONFIG), _MOST_CONFIG_BYTES)
         try:
             config = _opened(written, folder / CONFIG)
             return config, _tensors(folder, config["tensors"])
-        except (ModelFileError, safetensors.SafetensorError):
-            if _content(folder, CONFIG, _MOST_CONFIG_BYTES) == written:
+        except (ModelFileError, OSError, safetensors.SafetensorError):
+            if _content(_file(folder, CONFIG), _MOST_CONFIG_BYTES) == written:
                 raise
             # Another model was saved there meanwhile.
 
@@ -180,44 +182,40 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 def read_config(path: str | os.PathLike[str]) -> tuple[dict[str, Any], int]:
     """The configuration of a model folder and the size of its files in bytes; tensors are not looked into."""
     folder = Path(path)
-    config = _opened(_content(folder, CONFIG, _MOST_CONFIG_BYTES), folder / CONFIG)
-    files = CONFIG, _tensor_file(config["tensors"])
-    _check_there(folder, files[1])
-    return config, sum((folder / name).stat().st_size for name in files)
+    file = _file(folder, CONFIG)
+    config = _opened(_content(file, _MOST_CONFIG_BYTES), file)
+    return config, file.stat().st_size + _tensor_file(folder, config["tensors"]).stat().st_size
 
 
-def _tensor_file(expected: Mapping[str, Any]) -> str:
-    file = expected.get("file", TENSORS)
-    require(isinstance(file, str) and bool(_TENSOR_FILE.fullmatch(file)), "file", f"a name like {TENSORS}", file)
-    return str(file)
-
-
-def _check_there(folder: Path, name: str) -> None:
+def _file(folder: Path, name: str) -> Path:
+    """A file of a model folder, which must be there."""
     if not (folder / name).is_file():
         raise ModelFileError(f"{folder} is not a complete model folder: {name} is missing")
+    return folder / name
 
 
-def _content(folder: Path, name: str, most_bytes: int) -> bytes:
-    _check_there(folder, name)
-    try:
-        if (folder / name).stat().st_size > most_bytes:
-            raise ModelFileError(f"{folder / name} is damaged or was changed: it is longer than it should be")
-        return (folder / name).read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"{folder} cannot be read ({error})") from error
+def _tensor_file(folder: Path, expected: Mapping[str, Any]) -> Path:
+    name = expected.get("file", TENSORS)
+    require(isinstance(name, str) and bool(_TENSOR_FILE.fullmatch(name)), "file", f"a name like {TENSORS}", name)
+    return _file(folder, name)
+
+
+def _content(file: Path, most_bytes: int) -> bytes:
+    if file.stat().st_size > most_bytes:
+        raise ModelFileError(f"{file} is damaged or was changed: it is longer than it should be")
+    return file.read_bytes()
 
 
 def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     import safetensors.torch
 
-    file = _tensor_file(expected)
-    require(type(expected["bytes"]) is int, "bytes", "an integer", expected["bytes"])
-    content = _content(folder, file, expected["bytes"])
+    file = _tensor_file(folder, expected)
+    content = _content(file, expected["bytes"])
     if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
-        raise ModelFileError(f"{folder / file} is damaged or was changed: its checksum is not the one in {CONFIG}")
+        raise ModelFileError(f"{file} is damaged or was changed: its checksum is not the one in {CONFIG}")
     tensors = safetensors.torch.load(content)
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:
-        raise ModelFileError(f"{folder / file} holds tensors of other names or shapes than {CONFIG} says")
+        raise ModelFileError(f"{file} holds tensors of other names or shapes than {CONFIG} says")
     return tensors
 
 
