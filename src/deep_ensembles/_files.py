@@ -109,7 +109,6 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     """
     target = Path(path).resolve()
     folder = target if target.exists() else target.with_name(f".{target.name}.tmp")
-    check_replaceable(folder)
     stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with suppress(FileExistsError):  # also where another saver renames it at that moment
         folder.mkdir(parents=True)
@@ -117,6 +116,7 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
         with _locked(folder) as is_locked:
             is_late = folder != target and target.exists()
             if not is_late:
+                check_replaceable(folder)
                 _write_files(folder, config, stored, is_locked)
                 folder.rename(target)  # which it may be already
     finally:
@@ -147,10 +147,8 @@ def _write_files(folder: Path, config: Mapping[str, Any], tensors: dict[str, Ten
 
 def check_replaceable(target: Path) -> None:
     """Raise if a model cannot be written there."""
-    if not target.exists():
-        return
     names = _names(target)
-    ours = target.is_dir() and all(map(_MODEL_FILE.fullmatch, names))
+    ours = not target.is_file() and all(map(_MODEL_FILE.fullmatch, names))
     by_us = holds_model(target) or any(map(_UNFINISHED.fullmatch, names)) or not {CONFIG, TENSORS} & {*names}
     if not (ours and by_us):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
