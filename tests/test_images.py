@@ -199,7 +199,7 @@ def test_what_augments(tmp_path: Path) -> None:
     plain = pictures[Row(5)][0]
 
     def drawn(seed: int, epoch: int) -> torch.Tensor:
-        return pictures[Row.many([5], (seed, epoch))[0]][0]
+        return pictures[Row(5, (seed, epoch))][0]
 
     assert torch.equal(drawn(1, 2), drawn(1, 2))
     different = {tuple(drawn(seed, epoch).flatten().tolist()) for seed in range(6) for epoch in range(6)}

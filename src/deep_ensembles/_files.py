@@ -37,9 +37,6 @@ _TENSOR_FILE = re.compile(r"model(-[0-9a-f]{32})?\.safetensors")
 _UNFINISHED = re.compile(r"\.config\.json\.[0-9a-f]{32}\.tmp")  # there from the start of a save to its end
 _MODEL_FILE = re.compile(r"(config\.json|model(-[0-9a-f]{32})?\.safetensors)|\.(config|model)[-.0-9a-z]*\.tmp")
 _MOST_CONFIG_BYTES = 2**28
-# What Python, torch and NumPy raise for data of another kind than they expect.
-_MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError,
-              ValueError, safetensors.SafetensorError)  # fmt: skip
 
 
 def location(path: str | os.PathLike[str]) -> Path | str:
@@ -97,9 +94,9 @@ def model_file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     """Whatever goes wrong while a model is made from a folder is a `ModelFileError`."""
     try:
         yield
-    except ModelFileError:
+    except (ModelFileError, ImportError):
         raise
-    except _MALFORMED as error:
+    except Exception as error:  # Python, torch and NumPy raise many kinds for data that they do not expect
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ModelFileError(f"{path} holds no model that this version can load: {reason:.300}") from error
 
@@ -110,33 +107,29 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
     A new folder appears whole, under its name. In an existing one the tensors come first, in a file of another name than the
     old model's. Then the configuration, which names that file, takes its place: at every instant there is one whole model.
     """
+    target = Path(path).resolve()
+    folder = target if target.exists() else target.with_name(f".{target.name}.tmp")
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with suppress(FileExistsError):  # also where another saver renames it at that moment
+        folder.mkdir(parents=True)
+    try:
+        with _locked(folder) as is_locked:
+            is_late = folder != target and target.exists()
+            if not is_late:
+                check_replaceable(folder)
+                _write_files(folder, config, stored, is_locked)
+                folder.rename(target)  # which it may be already
+    finally:
+        with suppress(OSError):  # it was renamed, or holds a model
+            folder.rmdir()
+    if is_late:  # another saver was faster; its folder may be the one whose lock we had
+        write_model(target, config, tensors)
+
+
+def _write_files(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor], is_locked: bool) -> None:
     import safetensors.torch
 
-    target = Path(path).resolve()
-    check_replaceable(target)
-    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    content = safetensors.torch.save(stored)
-    beside = target.with_name(f".{target.name}.tmp")
-    if not target.exists():
-        check_replaceable(beside)
-        beside.mkdir(parents=True, exist_ok=True)
-        try:
-            with _locked(beside) as is_locked:
-                if not target.exists():  # another saver may have been faster
-                    _write_files(beside, config, content, stored, is_locked)
-                    beside.rename(target)
-                    return
-        finally:
-            with suppress(OSError):  # it was renamed, or holds a model
-                beside.rmdir()
-    with _locked(target) as is_locked:
-        _write_files(target, config, content, stored, is_locked)
-
-
-def _write_files(
-    folder: Path, config: Mapping[str, Any], content: bytes, tensors: Mapping[str, Tensor], is_locked: bool
-) -> None:
-    old = _names(folder)
+    old, content = _names(folder), safetensors.torch.save(tensors)
     file = f"model-{uuid.uuid4().hex}.safetensors" if old else TENSORS
     try:
         with replacing(folder / CONFIG) as description:
@@ -154,10 +147,8 @@ def _write_files(
 
 def check_replaceable(target: Path) -> None:
     """Raise if a model cannot be written there."""
-    if not target.exists():
-        return
     names = _names(target)
-    ours = target.is_dir() and all(map(_MODEL_FILE.fullmatch, names))
+    ours = not target.is_file() and all(map(_MODEL_FILE.fullmatch, names))
     by_us = holds_model(target) or any(map(_UNFINISHED.fullmatch, names)) or not {CONFIG, TENSORS} & {*names}
     if not (ours and by_us):
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
@@ -176,12 +167,12 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     """The configuration and tensors of a model folder, if they are what `write_model` wrote."""
     folder = Path(path)
     while True:
-        written = _content(folder, CONFIG, _MOST_CONFIG_BYTES)
+        written = _content(_file(folder, CONFIG), _MOST_CONFIG_BYTES)
         try:
             config = _opened(written, folder / CONFIG)
             return config, _tensors(folder, config["tensors"])
-        except (ModelFileError, safetensors.SafetensorError):
-            if _content(folder, CONFIG, _MOST_CONFIG_BYTES) == written:
+        except (ModelFileError, OSError, safetensors.SafetensorError):
+            if _content(_file(folder, CONFIG), _MOST_CONFIG_BYTES) == written:
                 raise
             # Another model was saved there meanwhile.
 
@@ -189,44 +180,40 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 def read_config(path: str | os.PathLike[str]) -> tuple[dict[str, Any], int]:
     """The configuration of a model folder and the size of its files in bytes; tensors are not looked into."""
     folder = Path(path)
-    config = _opened(_content(folder, CONFIG, _MOST_CONFIG_BYTES), folder / CONFIG)
-    files = CONFIG, _tensor_file(config["tensors"])
-    _check_there(folder, files[1])
-    return config, sum((folder / name).stat().st_size for name in files)
+    file = _file(folder, CONFIG)
+    config = _opened(_content(file, _MOST_CONFIG_BYTES), file)
+    return config, file.stat().st_size + _tensor_file(folder, config["tensors"]).stat().st_size
 
 
-def _tensor_file(expected: Mapping[str, Any]) -> str:
-    file = expected.get("file", TENSORS)
-    require(isinstance(file, str) and bool(_TENSOR_FILE.fullmatch(file)), "file", f"a name like {TENSORS}", file)
-    return str(file)
-
-
-def _check_there(folder: Path, name: str) -> None:
+def _file(folder: Path, name: str) -> Path:
+    """A file of a model folder, which must be there."""
     if not (folder / name).is_file():
         raise ModelFileError(f"{folder} is not a complete model folder: {name} is missing")
+    return folder / name
 
 
-def _content(folder: Path, name: str, most_bytes: int) -> bytes:
-    _check_there(folder, name)
-    try:
-        if (folder / name).stat().st_size > most_bytes:
-            raise ModelFileError(f"{folder / name} is damaged or was changed: it is longer than it should be")
-        return (folder / name).read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"{folder} cannot be read ({error})") from error
+def _tensor_file(folder: Path, expected: Mapping[str, Any]) -> Path:
+    name = expected.get("file", TENSORS)
+    require(isinstance(name, str) and bool(_TENSOR_FILE.fullmatch(name)), "file", f"a name like {TENSORS}", name)
+    return _file(folder, name)
+
+
+def _content(file: Path, most_bytes: int) -> bytes:
+    if file.stat().st_size > most_bytes:
+        raise ModelFileError(f"{file} is damaged or was changed: it is longer than it should be")
+    return file.read_bytes()
 
 
 def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     import safetensors.torch
 
-    file = _tensor_file(expected)
-    require(type(expected["bytes"]) is int, "bytes", "an integer", expected["bytes"])
-    content = _content(folder, file, expected["bytes"])
+    file = _tensor_file(folder, expected)
+    content = _content(file, expected["bytes"])
     if len(content) != expected["bytes"] or hashlib.sha256(content).hexdigest() != expected["sha256"]:
-        raise ModelFileError(f"{folder / file} is damaged or was changed: its checksum is not the one in {CONFIG}")
+        raise ModelFileError(f"{file} is damaged or was changed: its checksum is not the one in {CONFIG}")
     tensors = safetensors.torch.load(content)
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:
-        raise ModelFileError(f"{folder / file} holds tensors of other names or shapes than {CONFIG} says")
+        raise ModelFileError(f"{file} holds tensors of other names or shapes than {CONFIG} says")
     return tensors
 
 
@@ -251,35 +238,21 @@ def _sealed(config: Mapping[str, Any]) -> bytes:
 
 
 def _opened(content: bytes, path: Path) -> dict[str, Any]:
+    """The configuration in a text, if that is to the letter what `_sealed` makes of it."""
     damaged = ModelFileError(f"{path} is damaged or was changed: its checksum does not fit")
     try:
-        config = json.loads(content.decode(), object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
-    except (ValueError, RecursionError) as error:
+        config = json.loads(content)
+        written = _sealed({**config, "checksum": _BLANK})
+    except (TypeError, ValueError, RecursionError) as error:
         raise damaged from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
+    if config.get("format") != FORMAT:
         raise ModelFileError(f"{path} does not describe a {FORMAT} model")
-    version, checksum = config.get("format_version"), config.get("checksum")
-    if type(version) is not int or version < 1:
-        raise ModelFileError(f"{path} must have a format version from 1 to {FORMAT_VERSION}, got {version!r:.50}")
-    if version > FORMAT_VERSION:
-        raise ModelFileError(f"{path} has format version {version}, this library reads up to {FORMAT_VERSION}; update it")
-    blank = content.replace(str(checksum).encode(), _BLANK.encode(), 1)
-    if len(str(checksum)) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != checksum:
+    version = config.get("format_version")
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        raise ModelFileError(f"{path} has format version {version!r:.50}; update this library (it reads {FORMAT_VERSION})")
+    if written != content:
         raise damaged
-    return config
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    entries = dict(pairs)
-    if len(entries) < len(pairs):
-        raise ValueError("a name appears twice")
-    return entries
-
-
-def _number(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is no number")
-    return number
+    return dict(config)
 
 
 def _names(folder: Path) -> list[str]:
@@ -289,15 +262,13 @@ def _names(folder: Path) -> list[str]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[bool]:
     """Wait until no other process saves to a folder; False if there are no locks. One that is killed lets go of its lock."""
+    is_locked = False
     with ExitStack() as held:
-        is_locked = fcntl is not None
-        try:
-            if is_locked:
-                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-                held.callback(os.close, handle)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:
-            is_locked = False
+        with suppress(AttributeError, OSError):  # Windows and some file systems have no locks
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            held.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            is_locked = True
         yield is_locked
 
 

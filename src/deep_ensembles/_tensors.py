@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +18,20 @@ Vector = NDArray[np.float64]
 # Averaged probabilities exceed 1 by rounding, in half precision by this much.
 _ROUNDING = 1e-3
 _KINDS = "a tensor, an array, a dict or tuple of them, or a map-style dataset"
-_MAP_STYLE = "each member draws its own order of rows, so give it `__len__` and `__getitem__`"
-_CURES = (
-    (DataLoader, "pass its `.dataset`, and `batch_size=` for the size of a batch"),
-    (IterableDataset, _MAP_STYLE),
-    (Iterator, "collect its rows first, as in `torch.stack(list(rows))`"),
-    ((str, bytes), "read the file or encode the text first"),
-)
+# What holds data but not as rows that can be taken by number, and the cure.
+_CURES: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda x: isinstance(x, DataLoader), "pass its `.dataset`, and `batch_size=` for the size of a batch"),
+    (lambda x: isinstance(x, IterableDataset) or (isinstance(x, Dataset) and not hasattr(x, "__len__")),
+     "each member draws its own order of rows, so give it `__len__` and `__getitem__`"),
+    (lambda x: isinstance(x, Iterator), "collect its rows first, as in `torch.stack(list(rows))`"),
+    (lambda x: isinstance(x, (str, bytes)), "read the file or encode the text first"),
+    (lambda x: isinstance(x, Tensor) and x.layout != torch.strided, "make it dense with `.to_dense()`"),
+    (lambda x: hasattr(x, "toarray") and hasattr(x, "nnz"), "make it dense with `.toarray()`"),
+    (lambda x: isinstance(x, list) and bool(x) and isinstance(x[0], Mapping),
+     "pass a dict of tensors, as `torch.utils.data.default_collate(rows)` makes of dicts"),
+    (lambda x: hasattr(x, "__iter__") and not (hasattr(x, "__getitem__") or hasattr(x, "__array__")),
+     "it has no `__getitem__` to take a row by its number; collect its rows first"),
+)  # fmt: skip
 
 
 def as_tensor(name: str, values: Any) -> Tensor:
@@ -53,19 +60,9 @@ def check_collected(name: str, values: Any) -> None:
 def check_kind(inputs: Any, name: str = "inputs") -> None:
     """Refuse, with the cure, what holds data but not as rows that can be taken by number."""
     check_collected(name, inputs)
-    kind, cure = type(inputs).__name__, next((cure for kind, cure in _CURES if isinstance(inputs, kind)), "")
-    if isinstance(inputs, Tensor) and inputs.layout != torch.strided:
-        kind, cure = "sparse Tensor", "make it dense with `.to_dense()`"
-    elif hasattr(inputs, "toarray") and hasattr(inputs, "nnz"):
-        cure = "make it dense with `.toarray()`"
-    elif isinstance(inputs, list) and inputs and isinstance(inputs[0], Mapping):
-        kind, cure = "list of dicts", "pass a dict of tensors, as `torch.utils.data.default_collate(rows)` makes"
-    elif isinstance(inputs, Dataset) and not hasattr(inputs, "__len__"):
-        cure = _MAP_STYLE
-    elif not cure and hasattr(inputs, "__iter__") and not (hasattr(inputs, "__getitem__") or hasattr(inputs, "__array__")):
-        cure = "it has no `__getitem__` to take a row by its number; collect its rows first"
-    if cure:
-        raise TypeError(f"`{name}` must be {_KINDS}, got {kind}; {cure}")
+    for is_kind, cure in _CURES:
+        if is_kind(inputs):
+            raise TypeError(f"`{name}` must be {_KINDS}, got {type(inputs).__name__}; {cure}")
 
 
 def input_tensor(inputs: Any, name: str = "inputs") -> Tensor:
@@ -86,10 +83,10 @@ def input_tensor(inputs: Any, name: str = "inputs") -> Tensor:
 
 
 def check_finite(name: str, tensor: Tensor) -> Tensor:
-    """The tensor, if it has no NaN or infinity: the least and the greatest tell, and need no copy of the data."""
+    """The tensor, flags as 0 and 1, if it has no NaN or infinity: the least and the greatest tell, without a copy."""
     if tensor.is_floating_point() and tensor.numel() and not all(math.isfinite(float(end)) for end in tensor.aminmax()):
         raise ValueError(f"`{name}` must be finite, got NaN or infinity")
-    return tensor
+    return tensor.long() if tensor.dtype == torch.bool else tensor
 
 
 def is_dataset(inputs: Any) -> bool:

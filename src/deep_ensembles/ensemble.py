@@ -136,15 +136,8 @@ class Ensemble:
         return Mixture(rebuilt(self._mixture(raw).components, lambda parameter: parameter[members, rows]), weights)
 
     def _raw(self, inputs: Any, batch_size: int | None) -> Tensor:
-        """All raw outputs `[member, row, raw]`, in one tensor from the start so that batches leave no holes in memory."""
-        whole, start = None, 0
-        for raw in map(self.members, self._seen_batches(inputs, batch_size)):
-            if whole is None:
-                whole = raw.new_empty(len(raw), max(count_rows(inputs, self.parts), raw.shape[1]), *raw.shape[2:])
-            whole[:, start : start + raw.shape[1]] = raw
-            start += raw.shape[1]
-        assert whole is not None
-        return whole
+        """All raw outputs `[member, row, raw]`."""
+        return torch.cat([self.members(seen) for seen in self._seen_batches(inputs, batch_size)], dim=1)
 
     def _mixture(self, raw: Tensor, repeats: int = 1) -> Mixture:
         """The mixture for raw outputs `[member · repeat, row, raw]`, in the units of the targets."""
@@ -277,20 +270,13 @@ class Ensemble:
     ) -> Ensemble:
         """The ensemble that `config` and `tensors` describe, if they agree."""
         require(len(repr(config["network"])) < _LONGEST_NETWORK, "network", "described in fewer words", "…")
-        build = restore(config["network"]) if network is None else network
-        build = build[0] if isinstance(build, list) and build else build
-        if not callable(build) or isinstance(build, NotSaved):
-            raise ModelFileError("the model was built from your own network; pass `load(path, network=factory)`")
+        described = config["network"][0] if isinstance(config["network"], list) else config["network"]
+        build = _restored("network", described, "pass `load(path, network=factory)`") if network is None else network
         named, trained = (re.sub(" at 0x[0-9a-f]+", "", str(what)) for what in (describe(head), config["head"]))
         if head is not None and named != trained:
             raise ModelFileError(f"the head is not the one that was trained, {trained[:100]}, but {named[:100]}")
-        head = restore(config["head"]) if head is None else head
-        if isinstance(head, NotSaved):
-            raise ModelFileError("the model has your own head; pass `load(path, head=...)`")
-        recalibration = restore(config.get("recalibration"))
-        if isinstance(recalibration, NotSaved):
-            own = recalibration.description
-            raise ModelFileError(f"the model has your own recalibration, {own}, which no file can hold")
+        head = _restored("head", config["head"], "pass `load(path, head=...)`") if head is None else head
+        recalibration = _restored("recalibration", config.get("recalibration"), "no file can hold it")
         seeds, features = _checked_sizes(config)
         _check_tensors(tensors, len(seeds), features)
         structure = None if config.get("parts") is None else InputParts.from_file(config["parts"], features)
@@ -338,29 +324,34 @@ def _concatenated(join: Callable[..., Any], parts: Sequence[Any], axis: int = 0)
     return None if any(part is None for part in parts) else join(parts, axis)
 
 
+def _restored(name: str, data: Any, cure: str) -> Any:
+    """What a model file describes, unless it was a user's own."""
+    value = restore(data)
+    if isinstance(value, NotSaved):
+        raise ModelFileError(f"the model has your own {name}, {value.description}; {cure}")
+    return value
+
+
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _checked_sizes(config: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The seeds and the shape of a row, in a configuration whose numbers can be right."""
-    features, seeds = config["feature_shape"], config["seeds"]
-    require(isinstance(features, list) and isinstance(seeds, list), "feature_shape", "a list, as `seeds`", features)
-    sizes = [config["n_members"], config["n_outputs"], *features]
-    require(all(type(size) is int and size >= 1 for size in sizes), "feature_shape", "of whole numbers ≥ 1", sizes)
-    possible = len(features) < 10 and math.prod(features) <= _MOST_FEATURES and sizes[1] <= _MOST_OUTPUTS
-    require(possible, "feature_shape", "of possible sizes", sizes)
-    decimal = all(isinstance(seed, str) and seed.isdecimal() and int(seed) < 2**64 for seed in seeds)
-    require(decimal and len(seeds) == config["n_members"], "seeds", "one number per member", seeds)
-    return tuple(map(int, seeds)), tuple(features)
+    features, n_outputs, seeds = config["feature_shape"], config["n_outputs"], tuple(map(int, config["seeds"]))
+    possible = all(type(size) is int and size >= 1 for size in (n_outputs, *features)) and len(features) < 10
+    possible = possible and math.prod(features) <= _MOST_FEATURES and n_outputs <= _MOST_OUTPUTS
+    require(possible, "feature_shape", "of possible sizes", [*features, n_outputs])
+    known = [str(seed) for seed in seeds if 0 <= seed < 2**64]
+    require(known == config["seeds"] and len(known) == config["n_members"], "seeds", "one number per member", known)
+    return seeds, tuple(features)
 
 
 def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[int, ...]) -> None:
     """Stored tensors must belong to so many members and rows of that shape, and be finite but for the history."""
     for name, tensor in tensors.items():
         group, _, field = name.partition(".")
-        require(group in _GROUPS if field else name in ("weights", "history"),
-                "tensor", "one that a model has", name)  # fmt: skip
+        require(group in _GROUPS if field else name in ("weights", "history"), "tensor", "one that a model has", name)
         members = tensor.shape[1:2] if name == "history" else tensor.shape[:1]
         require(members == (n_members,), name, f"of {n_members} members", list(tensor.shape))
         if group != "buffer":

@@ -23,14 +23,9 @@ from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.settings import describe
-
-# isort: off
-from deep_ensembles.training import (
-    Algorithm, Constant, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs,
-)  # fmt: skip
-
-# isort: on
+from deep_ensembles.training import Algorithm, Constant, Criterion, Recipe, Run, Trained, plan_runs
 from deep_ensembles.training.blocks import ArrayBlocks, BlockSource, Surveyed, is_large_map
+from deep_ensembles.training.data import InMemory, Rows, Streamed
 from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 
@@ -83,11 +78,9 @@ def fit_ensemble(
         >>> ensemble(torch.tensor([[0.5]])).mean.round(decimals=1)
         tensor([1.5000], dtype=torch.float64)
     """
-    if not isinstance(n_members, Grow):
-        check_integer("n_members", n_members, low=1)
     most = n_members.at_most if isinstance(n_members, Grow) else n_members
     data = inputs, targets, sample_weight
-    task = _task(build_network, data, most, head, scoring_rule, perturbation, settings)
+    task = _task(build_network, data, most, settings, head, scoring_rule, perturbation)
     task = replace(task, root=seed_sequence(random_state), execution=execution)
     if unlabelled is not None:
         task = replace(task, algorithm=replace(task.algorithm, unlabelled=_unlabelled(unlabelled, task)))
@@ -192,9 +185,8 @@ def cross_validate(
         >>> len(folds.ensembles), folds.distribution.batch_shape
         (5, torch.Size([200]))
     """
-    check_integer("n_members", n_members, low=1)
     data = inputs, targets, sample_weight
-    task = _task(build_network, data, n_members, head, scoring_rule, perturbation, settings)
+    task = _task(build_network, data, n_members, settings, head, scoring_rule, perturbation)
     require(not isinstance(task.rows, Surveyed), "inputs", "in memory to cross-validate", "rows that are streamed")
     rows, seed = task.rows, run_seeds(random_state, 1)[0] % 2**32
     folds = cross_validation_splits(cv, len(rows), classes=task.classes(), seed=seed)
@@ -255,9 +247,7 @@ class _Task:
             unseen, raw = out_of_fold(len(self.rows), [runs[m] for m in members], held_out)
         origin = None
         if self.root is not None:
-            folds = self.recipe.folds
-            folds = None if folds is None else replace(folds, n_folds=folds.n_folds or folds.count(len(members)))
-            task = replace(self, rows=None, recipe=replace(self.recipe, folds=folds))  # type: ignore[arg-type]
+            task = replace(self, rows=None)  # type: ignore[arg-type]
             origin = Origin(task, rows_key(self.rows), trained.standardization, held_out, trained.state)
         return Ensemble(
             members=chosen,
@@ -289,22 +279,23 @@ def _task_again(ensemble: Ensemble, inputs: Any, targets: Any, sample_weight: An
         raise ValueError(f"`ensemble` must know how it was trained, got {ensemble!r}, which was loaded, copied or put "
                          "together from others; train it here with `fit_ensemble`")  # fmt: skip
     task = ensemble.origin.task
-    return replace(task, rows=_rows(inputs, targets, sample_weight, task.recipe, ensemble.n_members))
+    return replace(task, rows=_rows(inputs, targets, sample_weight, task.recipe))
 
 
-def _task(
-    build: Factory, data: tuple[Any, Any, Any], n_members: int, head: Any, rule: Any, perturbation: Any, settings: Any
-) -> _Task:
-    """What a user asks for, checked."""
+def _task(build: Factory, data: tuple[Any, Any, Any], n_members: int, settings: dict[str, Any], *how: Any) -> _Task:
+    """What a user asks for, checked; `how` are head, scoring rule and perturbation."""
+    check_integer("n_members", n_members, low=1)
     known = Recipe.__dataclass_fields__
     if unknown := [name for name in settings if name not in known]:
         raise TypeError(f"unknown setting `{unknown[0]}`; there are {', '.join(known)}")
     recipe = Recipe(**settings)
-    rows = _rows(*data, recipe, n_members)
-    return _Task(build, rows, _algorithm(rows, is_structured(data[1]), head, rule, perturbation), recipe)
+    if recipe.folds is not None:  # their number stays when members are added
+        recipe = replace(recipe, folds=replace(recipe.folds, n_folds=recipe.folds.count(n_members)))
+    rows = _rows(*data, recipe)
+    return _Task(build, rows, _algorithm(rows, is_structured(data[1]), *how), recipe)
 
 
-def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe, n_members: int) -> Rows:
+def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe) -> Rows:
     """The rows to train on: in memory, or read as they are needed."""
     if isinstance(inputs, BlockSource) or is_dataset(inputs):
         require(targets is None and weights is None, "targets", "None with a dataset, whose items hold them", targets)
@@ -316,13 +307,11 @@ def _rows(inputs: Any, targets: Any, weights: Any, recipe: Recipe, n_members: in
         return Streamed(inputs, recipe.num_workers) if is_dataset(inputs) else _in_memory(inputs, targets, weights)
     for name, value in (("resampling", recipe.resampling), ("groups", getattr(recipe.folds, "groups", None))):
         require(value is None, name, "None for rows that are read in blocks", value)
-    least = max(2, round(1 / recipe.validation_fraction)) if recipe.early_stopping else 1
-    return Surveyed(inputs, min(20, least) if recipe.folds is None else recipe.folds.count(n_members))
+    usual = min(20, max(2, round(1 / recipe.validation_fraction))) if recipe.early_stopping else 1
+    return Surveyed(inputs, getattr(recipe.folds, "n_folds", usual))
 
 
-def _algorithm(
-    rows: Rows, timed: bool, head: HeadFunction | None, rule: scoring.ScoringRule | None, perturbation: Perturbation | None
-) -> Algorithm:
+def _algorithm(rows: Rows, timed: bool, head: Any, rule: Any, perturbation: Perturbation | None) -> Algorithm:
     """Loss and perturbation for these rows; whole-number targets are classes unless the head says otherwise.
 
     Arguments:
@@ -360,7 +349,7 @@ def _unlabelled(inputs: Any, task: _Task) -> InMemory:
     if task.algorithm.needs_target:
         raise ValueError(f"`unlabelled` must be None with `perturbation={perturbation!r}`, which needs targets, "
                          "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
-    x = _tensor("unlabelled", inputs) if rows.parts is None else rows.parts.pack(inputs)
+    x = check_finite("unlabelled", as_tensor("unlabelled", inputs)) if rows.parts is None else rows.parts.pack(inputs)
     example, target, _ = rows.read(np.arange(1))
     shape = f"of shape [row, {', '.join(map(str, example.shape[1:]))}] with at least one row, like `inputs`"
     require(x.shape[1:] == example.shape[1:] and len(x) > 0, "unlabelled", shape, list(x.shape))
@@ -369,18 +358,14 @@ def _unlabelled(inputs: Any, task: _Task) -> InMemory:
 
 def _in_memory(inputs: Any, targets: Any, sample_weight: Any) -> InMemory:
     x, parts = pack_inputs(inputs)
-    y = _tensor("targets", times_and_events("targets", targets) if is_structured(targets) else targets)
+    targets = times_and_events("targets", targets) if is_structured(targets) else targets
+    y = check_finite("targets", as_tensor("targets", targets))
     y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
     require(y.dim() in (1, 2), "targets", "of shape [row] or [row, target]", list(y.shape))
     if sample_weight is None:
         return InMemory(x, y, None, parts)
-    w = _tensor("sample_weight", sample_weight).double()
+    w = check_finite("sample_weight", as_tensor("sample_weight", sample_weight)).double()
     require(w.shape == (len(x),), "sample_weight", f"one number per row ({len(x)})", list(w.shape))
     usable = bool((w >= 0).all() and w.sum() > 0)
     require(usable, "sample_weight", "numbers ≥ 0, not all 0", f"{w.min():g} … {w.max():g}")
     return InMemory(x, y, w, parts)
-
-
-def _tensor(name: str, values: Any) -> Tensor:
-    tensor = check_finite(name, as_tensor(name, values))
-    return tensor.long() if tensor.dtype == torch.bool else tensor

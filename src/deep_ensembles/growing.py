@@ -77,7 +77,7 @@ class Grow:
         is_judged = folds is not None and isinstance(task.rows, InMemory)
         require(is_judged or self.seconds is not None, "folds", "`ComplementaryFolds()` to see whether members pay, of rows "
                 "in memory", folds, "or give `Grow` the `seconds`")  # fmt: skip
-        step = min(self.at_most, _STEP if folds is None or folds.n_folds is None else folds.n_folds)
+        step = min(self.at_most, _STEP if folds is None else folds.n_folds)
         start = time.monotonic()
         ensemble = task.ensembles(task.runs(step), step)[0]
         scores, pays = task.out_of_fold_scores(ensemble) if is_judged else np.zeros(1), True
@@ -117,14 +117,12 @@ def out_of_fold(n_rows: int, runs: Sequence[Run], held_out: Mapping[int, Tensor]
 def extended(task: Any, ensemble: Ensemble, n: int) -> Ensemble:
     """The ensemble with more members; what is known of rows out of fold is put together anew."""
     first, origin = ensemble.n_members, ensemble.origin
-    recipe = origin.task.recipe
-    if recipe.checkpoint is not None:
-        recipe = replace(recipe, checkpoint=recipe.checkpoint.numbered(first))
-    task = replace(task, recipe=recipe)
+    if task.recipe.checkpoint is not None:
+        task = replace(task, recipe=replace(task.recipe, checkpoint=task.recipe.checkpoint.numbered(first)))
     runs = task.runs(first + n)
     more = task.ensembles(runs[first:], n)[0].to(ensemble.members.device)
     held_out = origin.held_out | {first + number: raw for number, raw in more.origin.held_out.items()}
-    unseen, raw = (None, None) if recipe.folds is None else out_of_fold(len(task.rows), runs, held_out)
+    unseen, raw = (None, None) if task.recipe.folds is None else out_of_fold(len(task.rows), runs, held_out)
     units = Standardization.concatenated([origin.units, more.origin.units])
     parts = {"out_of_fold_members": unseen, "out_of_fold_raw": raw, "network": ensemble.network, "weights": None}
     parts["origin"] = origin._replace(units=units, held_out=held_out, state={})

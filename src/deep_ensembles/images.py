@@ -132,8 +132,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
             names = ", ".join(sorted(by_class)[:5]) or "none"
             raise DatasetError(f"{self.path} has no {wanted} in {part!r}; it has {names}")
         self.files = [(file, number) for number, name in enumerate(self.classes) for file in sorted(by_class[name])]
-        if broken == "skip":
-            self._leave_out(self.check())
+        if broken == "skip" and (bad := set(self.check())):
+            self.files = [(file, number) for file, number in self.files if file not in bad]
+            warnings.warn(f"{self.path}: left out {len(bad)} broken pictures: {', '.join(sorted(bad))}", stacklevel=2)
+            if not self.files:
+                raise DatasetError(f"{self.path} has no picture that can be read")
 
     def __len__(self) -> int:
         return len(self.files)
@@ -165,14 +168,6 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_archive": None}
-
-    def _leave_out(self, broken: list[str]) -> None:
-        if broken:
-            warnings.warn(f"{self.path}: left out {len(broken)} broken pictures: {', '.join(broken)}", stacklevel=3)
-        bad = set(broken)
-        self.files = [(file, number) for file, number in self.files if file not in bad]
-        if not self.files:
-            raise DatasetError(f"{self.path} has no picture that can be read")
 
     def _search(self, part: str) -> dict[str, list[str]]:
         """Pictures by class; a zip, or what was unpacked from one, often has a single folder around everything."""
@@ -230,13 +225,11 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
 def _move(index: int) -> tuple[float, float, bool] | None:
     """How to move a picture, reproducibly if the row number says what it is drawn for; None if it is to be left alone."""
-    if not hasattr(index, "draw"):
-        down, right, flip = torch.rand(3).tolist()
-    elif index.draw is None:
+    draw = getattr(index, "draw", ())
+    if draw is None:
         return None
-    else:
-        seed, epoch = index.draw
-        down, right, flip = stream(seed, Purpose.AUGMENTATION, epoch, int(index)).random(3).tolist()
+    numbers: Any = stream(draw[0], Purpose.AUGMENTATION, draw[1], int(index)).random(3) if draw else torch.rand(3)
+    down, right, flip = numbers.tolist()
     return down, right, flip < 0.5
 
 

@@ -65,17 +65,15 @@ def describe(value: Any) -> Any:
 
 def _describe_object(value: Any) -> Any:
     names = {id(known): name for name, known in known_objects().items()}
-    if id(value) in names:
-        return {"name": names[id(value)]}
-    if id(type(value)) in names and dataclasses.is_dataclass(value):
-        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if _is_plain(list(fields.values())):
-            return {"name": names[id(type(value))], "arguments": fields}
-    if isinstance(value, functools.partial) and id(value.func) in names:
-        arguments = [describe(argument) for argument in value.args]
+    known, parts = value, {}
+    if isinstance(value, functools.partial):
         keywords = {name: describe(argument) for name, argument in value.keywords.items()}
-        if _is_plain([*arguments, *keywords.values()]):
-            return {"name": names[id(value.func)], "partial": arguments, "keywords": keywords}
+        known, parts = value.func, {"partial": describe(list(value.args)), "keywords": keywords}
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: describe(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        known, parts = type(value), {"arguments": fields}
+    if id(known) in names and _is_plain(list(parts.values())):
+        return {"name": names[id(known)], **parts}
     return {"not saved": getattr(value, "__qualname__", None) or repr(value)}
 
 
@@ -97,16 +95,12 @@ def restore(data: Any) -> Any:
         return tuple(restore(item) for item in data["tuple"])
     if "dict" in data:
         return {restore(key): restore(item) for key, item in data["dict"]}
-    if "dtype" in data:
-        if data["dtype"] not in _DTYPES:
-            raise ValueError(f"the model file names the dtype {data['dtype']!r}, which this version does not know")
-        return _DTYPES[data["dtype"]]
     if "not saved" in data:
         return NotSaved(str(data["not saved"]))
-    known = known_objects()
-    if data.get("name") not in known:
-        raise ValueError(f"the model file names {data.get('name')!r}, which this version does not know")
-    return _restore_object(known[data["name"]], data)
+    known, name = (_DTYPES, data["dtype"]) if "dtype" in data else (known_objects(), data.get("name"))
+    if name not in known:
+        raise ValueError(f"the model file names {name!r}, which this version does not know")
+    return known[name] if known is _DTYPES else _restore_object(known[name], data)
 
 
 def _restore_object(known: Any, data: dict[str, Any]) -> Any:

@@ -42,13 +42,13 @@ def test_tables_are_looked_at_thousands_at_a_time():
 
 def test_rows_that_need_no_change_are_not_copied():
     loader = batch_loader(InMemory(PICTURES, LABELS), Standardization(), [1.0], [0], PICTURES)
-    assert loader.prepared[0].data_ptr() == PICTURES.data_ptr()
+    assert loader.prepared.inputs.data_ptr() == PICTURES.data_ptr()
 
 
 def test_columns_are_turned_into_rows_once():
     table = torch.rand(7, 400).T
     loader = batch_loader(InMemory(table, LABELS), Standardization(), [1.0], [0], table)
-    assert loader.prepared[0].is_contiguous()
+    assert loader.prepared.inputs.is_contiguous()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

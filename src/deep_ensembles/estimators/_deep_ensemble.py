@@ -208,10 +208,8 @@ class DeepEnsemble(BaseEstimator):
             target: which one, where there are several.
         """
         checked, values, found = self._encoded(X)
-        names, low_high = self._column_names(), getattr(self, "feature_range_", None)
-        unseen = (
-            [Unseen(*facts) for facts in found] or None if low_high is None else unseen_values(names, checked, *low_high)
-        )
+        names, ends = self._column_names(), getattr(self, "feature_range_", None)
+        unseen = [Unseen(*facts) for facts in found] or None if ends is None else unseen_values(names, checked, *ends)
         targets = self._target(y, may_be_censored=True)
         about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:
@@ -273,19 +271,20 @@ class DeepEnsemble(BaseEstimator):
             model.schema_ = columns().stored_schema(fitted["schema_"], n_inputs)
         known = type(n_features) is int and (model.schema_ is not None or (n_features,) == ensemble.feature_shape)
         require(known, "n_features_in_", f"{n_inputs}", n_features)
-        if "feature_names_in_" in fitted:
-            names = fitted["feature_names_in_"]
-            all_text = isinstance(names, list) and all(isinstance(name, str) for name in names)
-            require(all_text and len(names) == n_features, "feature_names_in_", f"{n_features} names", names)
-            model.feature_names_in_ = np.array(names, dtype=object)
+        model._restore_array(fitted, "feature_names_in_", object, n_features)
+        require(all(isinstance(name, str) for name in model._column_names()), "feature_names_in_", "text", "others")
         lacking = [] if model.schema_ is None else set(model.schema_.names) - set(model._column_names())
         require(not lacking, "schema_", "of the columns of X", lacking)
-        if "feature_range_" in fitted:
-            model.feature_range_ = np.array(fitted["feature_range_"], dtype=np.float64)
-            require(model.feature_range_.shape == (2, n_inputs), "feature_range_", f"2 × {n_inputs} numbers", "others")
+        model._restore_array(fitted, "feature_range_", np.float64, 2, n_inputs)
         model.chosen_ = dict(fitted.get("chosen_", {}))
         model._restore_fitted(fitted)
         return model
+
+    def _restore_array(self, fitted: dict[str, Any], name: str, dtype: Any, *shape: int) -> None:
+        """Take over an array of a model file, if it is there and of this shape."""
+        if name in fitted:
+            setattr(self, name, np.array(fitted[name], dtype=dtype))
+            require(getattr(self, name).shape == shape, name, f"of shape {list(shape)}", "another")
 
     def _fitted_config(self) -> dict[str, Any]:
         """What fitting has found besides the ensemble, as plain data."""

@@ -187,6 +187,4 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         require(plain and len(set(values)) == len(values), "classes_", "different labels", values)
         self._check_head(len(values), ("classes", "labels"))
         self.classes_ = np.array(values, dtype=dtype)
-        if "class_prior_" in fitted:
-            self.class_prior_ = np.array(fitted["class_prior_"], dtype=np.float64)
-            require(self.class_prior_.shape == (len(values),), "class_prior_", "one share per class", self.class_prior_)
+        self._restore_array(fitted, "class_prior_", np.float64, len(values))

@@ -73,7 +73,7 @@ class BatchLoader(ABC):
 
     def standardized(self, read: Batch, groups: Sequence[int]) -> Batch:
         """Inputs, targets and weights as they were read, `[run · row, …]`, in the units of each run: `[run, row, …]`."""
-        inputs, targets, weights = (_by_run(part, len(groups), self.precise) for part in read)
+        inputs, targets, weights = _by_run(read, len(groups), self.precise)
         inputs = self.standardization.inputs(inputs, self.dtype, groups).to(self.device)
         targets = self.standardization.targets(targets, self.dtype, groups).to(self.device)
         if weights is not None:
@@ -88,9 +88,10 @@ def batch_loader(rows: Rows, *settings: Any) -> BatchLoader:
     return loader
 
 
-def _by_run(rows: Any, n_runs: int, device: torch.device) -> Any:
+def _by_run(read: Batch, n_runs: int, device: torch.device) -> Batch:
     """Rows `[run · row, …]` as `[run, row, …]`."""
-    return None if rows is None else rows.to(device).view(n_runs, -1, *rows.shape[1:])
+    inputs, targets, weights = (None if part is None else part.to(device).view(n_runs, -1, *part.shape[1:]) for part in read)
+    return inputs, targets, weights
 
 
 class _MemoryLoader(BatchLoader):
@@ -99,10 +100,10 @@ class _MemoryLoader(BatchLoader):
     def __init__(self, rows: InMemory, *settings: Any) -> None:
         super().__init__(rows, *settings)
         self.drawn_from, self.row_bytes, n = rows, max(1, math.prod(rows.inputs.shape[1:])) * 4, len(self.mean_weights)
-        self.prepared: list[Tensor | None] = []
+        self.prepared: InMemory | None = None
         if n == 1 or n * rows.n * self.row_bytes <= _PREPARED_BYTES:
             whole = [self.standardized((rows.inputs, rows.targets, rows.weights), [group]) for group in range(n)]
-            self.prepared = [None if parts[0] is None else _joined(parts) for parts in zip(*whole, strict=True)]
+            self.prepared = InMemory(*map(_joined, zip(*whole, strict=True)))
 
     def readings(self, epoch: int) -> Iterator[Reading]:
         if not isinstance(self.rows, Surveyed):
@@ -110,7 +111,7 @@ class _MemoryLoader(BatchLoader):
             return
         for buffer, folds in self.rows.buffers(epoch):
             loader = copy.copy(self)
-            loader.drawn_from, loader.prepared = buffer, []
+            loader.drawn_from, loader.prepared = buffer, None
             yield loader, partial(self.rows.seen, folds)
 
     def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
@@ -128,22 +129,18 @@ class _MemoryLoader(BatchLoader):
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         groups = self.groups[list(runs)]
         for drawn, sizes in zip(_split(index, map(sum, parts)), parts, strict=True):
-            if self.prepared:
-                places = torch.from_numpy(drawn + groups[:, None] * self.drawn_from.n).to(self.device)
-                inputs, targets, weights = (_taken(part, places) for part in self.prepared)
-                yield Block(inputs, targets, weights, sizes)
+            if self.prepared is not None:
+                read = self.prepared.read((drawn + groups[:, None] * self.drawn_from.n).ravel())
+                yield Block(*_by_run(read, len(groups), self.device), sizes)
             else:
                 yield Block(*self.standardized(self.drawn_from.read(drawn.ravel()), groups.tolist()), sizes)
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """Rows `[1, row, …]` of all parts as one tensor; one part alone that is row by row in memory is not copied."""
+def _joined(parts: Sequence[Any]) -> Any:
+    """Rows `[1, row, …]` of all parts as one tensor, if there are any; one part alone is not copied."""
+    if parts[0] is None:
+        return None
     return parts[0][0].contiguous() if len(parts) == 1 else torch.cat([part[0] for part in parts])
-
-
-def _taken(rows: Any, places: Tensor) -> Any:
-    """Rows at places `[run, row]`."""
-    return None if rows is None else rows.index_select(0, places.flatten()).view(*places.shape, *rows.shape[1:])
 
 
 def _split(index: np.ndarray, sizes: Iterable[int]) -> list[np.ndarray]:
@@ -168,7 +165,7 @@ class _StreamLoader(BatchLoader):
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         drawn, groups = draws or [None] * len(index), self.groups[list(runs)].tolist()
         self.batches[:] = [
-            [row for rows, draw in zip(step, drawn, strict=True) for row in Row.many(rows, draw)]
+            [Row(row, draw) for rows, draw in zip(step, drawn, strict=True) for row in rows]
             for step in _split(index, itertools.chain(*parts))
         ]
         for sizes, batch in zip(parts, self.data_loader, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -160,15 +160,12 @@ class Row(int):
     `draw` is (the run's seed, its epoch) in training, and None elsewhere: nothing random is wanted there.
     """
 
-    draw: tuple[int, int] | None = None
+    draw: tuple[int, int] | None
 
-    @classmethod
-    def many(cls, numbers: Iterable[int], draw: tuple[int, int] | None = None) -> list[Row]:
-        """These row numbers, all drawn for the same."""
-        rows = [cls(number) for number in numbers]
-        for row in rows:
-            row.draw = draw
-        return rows
+    def __new__(cls, number: int, draw: tuple[int, int] | None = None) -> Row:
+        row = super().__new__(cls, number)
+        row.draw = draw
+        return row
 
 
 class Rows(ABC):
@@ -227,9 +224,7 @@ class InMemory(Rows):
 
     def __init__(self, inputs: Tensor, targets: Tensor, weights: Tensor | None = None, parts: Any = None) -> None:
         super().__init__(len(inputs), parts)
-        for name, other in (("targets", targets), ("weights", weights)):
-            if other is not None and len(other) != self.n:
-                raise ValueError(f"`{name}` must be as long as `inputs` ({self.n} rows), got {len(other)} rows")
+        require(len(targets) == self.n, "targets", f"as long as `inputs`, {self.n} rows", len(targets))
         self.inputs, self.targets, self.weights = inputs, targets, weights
 
     def read(self, rows: np.ndarray) -> Read:
@@ -261,7 +256,7 @@ class Streamed(Rows):
         self.parts = InputParts.of_item(split_item(_first_item(dataset))[0])
 
     def read(self, rows: np.ndarray) -> Read:
-        return self.unpack_batch(default_collate([self.dataset[row] for row in Row.many(rows)]))
+        return self.unpack_batch(default_collate([self.dataset[Row(row)] for row in rows]))
 
     def unpack_batch(self, batch: Any) -> Read:
         """Inputs, targets and weights of a collated batch of the dataset's items."""
@@ -271,7 +266,7 @@ class Streamed(Rows):
 
     def chunks(self, rows: np.ndarray) -> Iterator[Read]:
         size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
-        batches = [Row.many(part) for part in np.array_split(rows, math.ceil(len(rows) / size))]
+        batches = [list(map(Row, part)) for part in np.array_split(rows, math.ceil(len(rows) / size))]
         for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
             yield self.unpack_batch(batch)
 

@@ -193,7 +193,7 @@ def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
         return parts.join([check_finite(f"inputs[{key!r}]", tensor) for key, tensor in tensors.items()]), parts
     x = check_finite("inputs", input_tensor(inputs))
     require(x.dim() >= 2, "inputs", "of shape [row, feature, …]", list(x.shape), "for one feature reshape to (-1, 1)")
-    return x.long() if x.dtype == torch.bool else x, None
+    return x, None
 
 
 def count_rows(inputs: Any, parts: InputParts | None) -> int:
