@@ -27,7 +27,7 @@ from deep_ensembles.training import Standardization
 from deep_ensembles.training.parts import InputParts, NetworkFactory, count_rows, input_batches
 
 _BATCH_ELEMENTS = 2**20
-_BATCH_ROWS, _BATCH_ROWS_OF_GPU = 1024, 16384  # what a cache holds; a GPU takes more
+_BATCH_ROWS, _BATCH_ROWS_OF_GPU = 512, 16384  # what a cache holds; a GPU takes more
 _PASSES = 16  # whose outputs become one prediction: quantiles take many small operations, whatever the number of rows
 # What a model file may ask for: numbers in a row, in a row that a network is tried on, and outputs.
 _MOST_FEATURES, _MOST_TRIED, _MOST_OUTPUTS = 2**26, 2**19, 2**22
