@@ -102,7 +102,7 @@ class _Trial:
 
 
 class _Search:
-    """The candidates for a task, tried one after another."""
+    """The candidates for a task, trained in stages and compared."""
 
     def __init__(self, task: Task, choices: Choices, random_state: RandomState) -> None:
         self.task, self.choices, self.random_state = task, choices, random_state
