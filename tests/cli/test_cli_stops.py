@@ -19,7 +19,7 @@ import torch
 from _commands import DROP, QUICK, done, refused, run
 from _processes import not_on_windows, started
 
-import deep_ensembles.tabular.parts  # noqa: F401 (before what it imports is replaced)
+import deep_ensembles.tabular.predict  # noqa: F401 (before what it imports is replaced)
 
 SHORT = "there is not enough memory; close other programs, or take fewer rows or columns; "
 ANEW = "nothing was written, and the same command starts anew"

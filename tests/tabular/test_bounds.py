@@ -23,7 +23,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration import Conformal, Isotonic
 from deep_ensembles.scoring import crps, log_score
 from deep_ensembles.tabular import TableSettings, compare_table, evaluate_table, fit_table, predict_table, read_settings
-from deep_ensembles.tabular.bounds import Bounds
+from deep_ensembles.tabular.head import Bounds
 
 LOC = torch.tensor([[-2.0, 0.1, 0.5, 3.0], [-1.0, 0.3, 0.6, 2.0]], dtype=torch.float64)
 PREDICTIONS = {

@@ -47,7 +47,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = tabular.nonsense
 
 
-@pytest.mark.parametrize("name", ["predict", "evaluate", "model", "row", "show"])
+@pytest.mark.parametrize("name", ["predict", "evaluate", "model", "show"])
 def test_using_a_model_loads_nothing_of_fitting(name: str) -> None:
     code = f"import json, sys, deep_ensembles.tabular.{name}; print(json.dumps(list(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,14 +20,15 @@ from deep_ensembles import load
 from deep_ensembles.cli import app
 from deep_ensembles.columns import TableError
 from deep_ensembles.tabular import FittedTable, evaluate_table, predict_table
+from deep_ensembles.tabular import outputs as _outputs
 from deep_ensembles.tabular import predict as _predict
 
 NUMBER_COLUMNS = ["mean", "std", "aleatoric_std", "epistemic_std", "lower", "upper"]
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "tables.md"
 
 
-@pytest.mark.parametrize("outputs", [_predict.NUMBER_OUTPUTS, _predict.CLASS_OUTPUTS], ids=["numbers", "classes"])
-def test_every_predicted_column_is_in_the_documentation_and_the_help(outputs: tuple[_predict.Output, ...]) -> None:
+@pytest.mark.parametrize("outputs", [_outputs.NUMBER_OUTPUTS, _outputs.CLASS_OUTPUTS], ids=["numbers", "classes"])
+def test_every_predicted_column_is_in_the_documentation_and_the_help(outputs: tuple[_outputs.Output, ...]) -> None:
     rows = [f"| `{output.name}` | {output.meaning} |" for output in outputs]
     assert "\n".join(rows) + "\n\n" in DOCUMENTATION.read_text("utf-8")
     words = re.findall(r"[\w<>]+", CliRunner().invoke(app, ["predict", "--help"], env={"COLUMNS": "200"}).output)

@@ -22,9 +22,8 @@ from deep_ensembles.columns import TableError
 from deep_ensembles.heads import GaussianMixture, LogitNormal, Normal, Poisson, Quantiles, StudentT, ZeroInflated
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.tabular import TableSettings, compare_table, evaluate_table, fit_table, predict_table, read_settings
-from deep_ensembles.tabular.bounds import Bounds
 from deep_ensembles.tabular.compare import _count_nll
-from deep_ensembles.tabular.head import head_named, heads, suggested_bounds, suggested_head
+from deep_ensembles.tabular.head import Bounds, head_named, heads, suggested_bounds, suggested_head
 
 QUICK_HEAD = {**QUICK, "members": 2, "max_epochs": 3, "recalibration": "none"}
 

@@ -1,5 +1,6 @@
-"""Numbers, as such or as text; scaled by median and quartiles, so that outliers do not matter."""
+"""Numbers, as such or as text, with units or without; scaled by median and quartiles, so that outliers do not matter."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -9,10 +10,37 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
 from deep_ensembles.columns._column import Column, missing_values, unreadable_words
-from deep_ensembles.columns._units import infer_numbers, parse_numbers
 
 READABLE = 0.9  # the share of texts that must be numbers or dates for the column to be of that kind
 _HEAVY_TAIL, _LARGEST_INPUT = 20.0, 1e6
+# Units of a line convert; a number says how many of a common unit each is.
+_CONVERTIBLE = tuple(
+    {name: float(factor) for name, factor in (pair.split("=") for pair in line.split())}
+    for line in (
+        "mg=1e-6 g=1e-3 kg=1 t=1e3 oz=0.028349523125 lb=0.45359237",
+        "mm=1e-3 cm=1e-2 m=1 km=1e3 in=0.0254 ft=0.3048 yd=0.9144 mi=1609.344 mile=1609.344",
+        "ms=1e-3 s=1 sec=1 second=1 m=60 min=60 minute=60 h=3600 hr=3600 hour=3600 d=86400 day=86400 w=604800 week=604800",
+        "mo=1 month=1 y=12 yr=12 year=12", "ml=1e-3 cl=1e-2 dl=0.1 l=1 L=1 hl=100",
+        "cm²=1e-4 m²=1 m2=1 sqm=1 ha=1e4 km²=1e6 km2=1e6", "W=1 kW=1e3 MW=1e6 GW=1e9", "Wh=1 kWh=1e3 MWh=1e6 GWh=1e9",
+        "J=1 kJ=1e3 MJ=1e6", "cal=1 kcal=1e3", "Hz=1 kHz=1e3 MHz=1e6 GHz=1e9", "Pa=1 hPa=100 mbar=100 kPa=1e3 bar=1e5",
+        "mV=1e-3 V=1 kV=1e3", "mA=1e-3 A=1", "km/h=1 kmh=1 kph=1 m/s=3.6 mph=1.609344", "°C=1", "°F=1", "%=1 ‰=0.1",
+        "B=1 KB=1e3 kB=1e3 MB=1e6 GB=1e9 TB=1e12",
+    )
+)  # fmt: skip
+_TIMES = _CONVERTIBLE[2]
+_SIGNS = {"$": "USD", "US$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR"}
+_CURRENCIES = ("AUD", "BRL", "CAD", "CHF", "CNY", "CZK", "DKK", "EUR", "GBP", "HKD", "INR", "JPY", "KRW", "MXN", "NOK",
+               "NZD", "PLN", "RUB", "SEK", "SGD", "TRY", "USD", "ZAR")  # fmt: skip
+_MANY = {"k": 1e3, "K": 1e3, "thousand": 1e3, "Tsd.": 1e3, "M": 1e6, "mn": 1e6, "million": 1e6, "Mio": 1e6, "Mio.": 1e6,
+         "B": 1e9, "bn": 1e9, "billion": 1e9, "Mrd": 1e9, "Mrd.": 1e9}  # fmt: skip
+_KNOWN = {*_SIGNS, *_CURRENCIES, *(unit for units in _CONVERTIBLE for unit in units)}
+_FOLDED = {unit.casefold(): unit for unit in sorted(_KNOWN)}
+_WITHOUT_SAYING = ("", "%", *sorted(set(_SIGNS.values())))  # what a column without a unit reads all the same
+_GROUPS = {".": ",\\s'’_", ",": ".\\s'’_"}
+_PART = r"(?:(?P<{}>\d+(?:[.,]\d+)?)\s*{})?[\s,]*"
+_WORDS = ("w(?:ee)?k?s?", "d(?:ays?)?", "h(?:(?:ou)?rs?)?", "m(?:in(?:ute)?s?)?", "s(?:ec(?:ond)?s?)?")
+_DURATION = "(?i)^-?P?{}{}T?{}{}{}$".format(*(_PART.format(word[0], word) for word in _WORDS))
+_CLOCK = r"^-?(?:(?P<d>\d+) days?,? )?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d(?:[.,]\d+)?)$"
 
 
 @dataclass(frozen=True)
@@ -194,3 +222,161 @@ def robust_scale(values: NDArray[np.float64], middle: float, scale: float, ends:
     np.clip(inputs, 2 * low - high, 2 * high - low, out=inputs)
     np.copyto(inputs, 0, where=np.isnan(inputs))
     return inputs
+
+
+def _either(words: Iterable[str]) -> str:
+    escaped = [word.replace(".", r"\.").replace("$", r"\$") for word in sorted(words, key=lambda word: (-len(word), word))]
+    return f"(?:{'|'.join(escaped)})"
+
+
+def _pattern(decimal: str) -> str:
+    """Currency, number, thousands or millions, unit; a word that is no known unit stands apart from the number."""
+    groups = rf"[1-9]\d{{0,2}}(?:[{_GROUPS[decimal]}]\d{{3}})+"
+    number = rf"(?:(?:{groups}|\d+)(?:[{decimal}]\d*)?|[{decimal}]\d+)(?:[eE][+\-−]?\d+)?"
+    currency, word = _either([*_SIGNS, *_CURRENCIES]), r"[\pL°/][^\s\d()]{0,14}(?: \pL{1,9}\.?)?"
+    many = rf"(?P<many>[kKMB]|\s?{_either(word for word in _MANY if len(word) > 1)})"
+    unit = rf"{many}(?:\s*(?P<of>{currency})|\s+(?P<things>{word}))?|\s*(?P<known>{_either(_KNOWN)}s?)|\s+(?P<word>{word})"
+    signed = rf"[+\-−]?\s*(?P<before>{currency})?\s*[+\-−]?(?P<number>{number})(?:{unit})?"
+    return rf"^\(?{signed}\)?$"
+
+
+_PATTERNS = {decimal: _pattern(decimal) for decimal in _GROUPS}
+
+
+class Numbers(NamedTuple):
+    """Numbers in text: `read`, NaN where there is none; which texts are none, `bad`; the decimal mark and the unit that they
+    are read with, empty for none; other units that were `converted`, an empty one for numbers without; and units that do not
+    convert, `others`, which are bad."""
+
+    read: NDArray[np.float64]
+    bad: NDArray[np.bool_]
+    decimal: str
+    unit: str
+    converted: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+
+def parse_numbers(text: pa.Array, decimal: str, unit: str = "") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Finite numbers in trimmed text in a unit that is known, and which texts are none. Where no unit is known, currency and
+    percent signs are dropped.
+
+    Example:
+        >>> parse_numbers(pa.array(["1.234,5", "12 %", "(7 €)", "x"]), ",")[0].tolist()
+        [1234.5, 12.0, -7.0, nan]
+        >>> parse_numbers(pa.array(["2", "1h 30m", "45 min", "3 kg"]), ".", "h")[0].tolist()
+        [2.0, 1.5, 0.75, nan]
+    """
+    if decimal == "." and (quick := parsing.plain_numbers(text)) is not None:
+        return quick, np.zeros(len(text), bool)
+    read, codes, units = _split(text, decimal)
+    factors = dict.fromkeys(_WITHOUT_SAYING, 1.0) if unit == "" else _factors(unit)
+    read = read * np.array([factors.get(name, np.nan) for name in units])[codes]
+    if unit in _TIMES and np.isnan(read).any():
+        read = np.where(np.isnan(read), _durations(text) / _TIMES[unit], read)
+    return read, _unread(text, read)
+
+
+def infer_numbers(text: pa.Array, tie: str = ".", counts: NDArray[np.int64] | None = None, clocks: bool = False) -> Numbers:
+    """Numbers in trimmed text in the unit that most have; others are converted, or none where they cannot be.
+
+    Arguments:
+        text: trimmed.
+        tie: the decimal mark where both read as many, as in 1,234.
+        counts: how many rows have each text; 1 by default.
+        clocks: whether 1:23:45 is a duration even if no text has more than a day.
+
+    Example:
+        >>> infer_numbers(pa.array(["450 g", "1.2 kg", "3 kg", "2", "5 USD"]))[1:]
+        (array([False, False, False, False,  True]), '.', 'kg', ('', 'g'), ('USD',))
+    """
+    mark = decimal_mark(text, tie) if pc.any(pc.match_substring(text, ",")).as_py() else "."
+    read, codes, units = _split(text, mark)
+    rows = np.bincount(codes, np.where(np.isnan(read), 0, 1 if counts is None else counts), len(units))
+    totals = {name: float(total) for name, total in zip(units, rows, strict=True) if total}
+    unit = max((name for name in totals if name), key=lambda name: totals[name], default="")
+    factors = _factors(unit, totals)
+    unit = "min" if unit == "m" and "h" in factors else unit
+    read = read * np.array([factors.get(name, np.nan) for name in units])[codes]
+    bad = _unread(text, read)
+    if bad.any() and np.isnan(lasting := _durations(text, clocks)).sum() < np.isnan(read).sum():
+        unit = next((name for name in ("day", "h", "min") if np.nanmedian(lasting) >= _TIMES[name]), "s")
+        return Numbers(lasting / _TIMES[unit], _unread(text, lasting), mark, unit)
+    converted = tuple(sorted(name for name in totals if name != unit and (name == "" or factors.get(name, 1) != 1)))
+    # Where most texts are no numbers, or words are no known units, people did not mix units.
+    mixed = 2 * sum(totals.values()) > (len(text) if counts is None else counts.sum()) and totals.keys() <= {"", *_KNOWN}
+    others = tuple(sorted(name for name in totals if name not in factors)) if mixed else ()
+    return Numbers(read, bad, mark, unit, converted, others)
+
+
+def _factors(unit: str, totals: Mapping[str, float] = {}) -> dict[str, float]:
+    """What units convert with into one, numbers without a unit too; of several kinds that fit, that which most rows have."""
+    kinds = [kind for kind in _CONVERTIBLE if unit in kind] or [{unit: 1.0}]
+    kind = max(kinds, key=lambda kind: sum(rows for name, rows in totals.items() if name in kind))
+    return {"": 1.0} | {name: factor / kind[unit] for name, factor in kind.items()}
+
+
+def _unread(text: pa.Array, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.isnan(read) & ~parsing.nulls(text)
+
+
+def _split(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
+    """Numbers, NaN where there is none; and the unit of each text, as a place in a list of units that is never empty."""
+    pieces = pc.extract_regex(text, _PATTERNS[decimal])
+    number, many = pieces.field("number"), pc.utf8_trim_whitespace(pieces.field("many"))
+    digits = pc.replace_substring_regex(pc.replace_substring(number, "−", "-"), rf"[^0-9eE+\-{decimal}]", "")
+    filled = pc.if_else(pieces.is_valid(), pc.replace_substring(digits, decimal, "."), pa.scalar(None, text.type))
+    factors = np.array([*_MANY.values(), 1.0])[pc.index_in(many, pa.array(list(_MANY), many.type)).fill_null(len(_MANY))]
+    negative = parsing.flags(pc.match_substring_regex(text, r"^[^0-9]*[-−(]"))
+    parts = [*map(pieces.field, ("before", "of", "known", "things", "word")), pa.scalar(" ", text.type)]
+    written = pc.binary_join_element_wise(*parts)
+    codes = pc.utf8_trim_whitespace(written).dictionary_encode()
+    read = parsing.floats(filled.cast(pa.float64())) * factors * np.where(negative, -1, 1)
+    read[np.isinf(read)] = np.nan
+    # 2B may be a flat: B is a billion of money, or where digits follow a decimal mark.
+    read[parsing.flags(pc.match_substring_regex(text, r"^\d+B$|^\([^)]*$|^[^(]*\)$"))] = np.nan
+    places = codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return read, places, [*map(_canonical, codes.dictionary.to_pylist()), ""]
+
+
+def _canonical(written: str) -> str:
+    """The name of a unit that is written in several ways: $ and USD, KG and kg, room and rooms."""
+    return " ".join(dict.fromkeys(map(_canonical_word, written.split())))
+
+
+def _canonical_word(word: str) -> str:
+    singular = word.rstrip("s.") or word
+    known = (
+        name for name in (word, singular, _FOLDED.get(word.casefold()), _FOLDED.get(singular.casefold())) if name in _KNOWN
+    )
+    return _SIGNS.get(word) or next(known, singular.lower() if len(word) > 3 else word)
+
+
+def _durations(text: pa.Array, clocks: bool = True) -> NDArray[np.float64]:
+    """Seconds of texts such as 2h 5m, PT5M, 3 days or 1:23:45; NaN where there are none."""
+    seconds = np.full(len(text), np.nan)
+    for pattern in (_DURATION, _CLOCK):
+        pieces = pc.extract_regex(text, pattern)
+        parts = [pieces.type[place].name for place in range(pieces.type.num_fields)]
+        found = parsing.flags(pc.and_(pieces.is_valid(), pc.match_substring_regex(text, r"\d")))
+        empty = {part: pc.replace_substring(pieces.field(part), ",", ".") for part in parts}
+        filled = {part: pc.if_else(pc.equal(values, ""), "0", values).cast(pa.float64()) for part, values in empty.items()}
+        total = sum(_TIMES[part] * parsing.floats(values) for part, values in filled.items())
+        seconds = np.where(found, total, seconds)
+    if not clocks and pc.any(pc.match_substring(text, ":")).as_py() and not np.nanmax(seconds, initial=0) >= 86400:
+        return np.full(len(text), np.nan)  # times of day
+    return np.where(parsing.flags(pc.starts_with(text, "-")), -seconds, seconds)
+
+
+def decimal_mark(text: pa.Array, tie: str = ".") -> str:
+    """The decimal mark under which most texts are numbers.
+
+    Arguments:
+        text: trimmed.
+        tie: the mark where both read as many, as in 1,234.
+
+    Example:
+        >>> decimal_mark(pa.array(["1,234", "0,5"])), decimal_mark(pa.array(["1,234"]))
+        (',', '.')
+    """
+    counts = {mark: pc.sum(pc.match_substring_regex(text, pattern)).as_py() or 0 for mark, pattern in _PATTERNS.items()}
+    return tie if counts["."] == counts[","] else max(counts, key=lambda mark: counts[mark])

@@ -10,25 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see of the table below
     from deep_ensembles.tabular.compare import Comparison, compare_table
-    from deep_ensembles.tabular.evaluate import evaluate_table, scores_listing
-    from deep_ensembles.tabular.explain import explain_table
+    from deep_ensembles.tabular.evaluate import evaluate_table, explain_table, scores_listing
     from deep_ensembles.tabular.fit import FittedTable, fit_table, settings_of_targets
     from deep_ensembles.tabular.model import TableModel
-    from deep_ensembles.tabular.parts import predict_files
-    from deep_ensembles.tabular.predict import Predicted, PredictionOptions, predict_table
-    from deep_ensembles.tabular.row import PredictedRow, predict_row
+    from deep_ensembles.tabular.outputs import PredictionOptions
+    from deep_ensembles.tabular.predict import Predicted, PredictedRow, predict_files, predict_row, predict_table
     from deep_ensembles.tabular.settings import TableSettings, read_settings
     from deep_ensembles.tabular.show import ModelSummary, show_model
 
 _NAMES = {
     "compare": ("Comparison", "compare_table"),
-    "evaluate": ("evaluate_table", "scores_listing"),
-    "explain": ("explain_table",),
+    "evaluate": ("evaluate_table", "explain_table", "scores_listing"),
     "fit": ("FittedTable", "fit_table", "settings_of_targets"),
     "model": ("TableModel",),
-    "parts": ("predict_files",),
-    "predict": ("Predicted", "PredictionOptions", "predict_table"),
-    "row": ("PredictedRow", "predict_row"),
+    "outputs": ("PredictionOptions",),
+    "predict": ("Predicted", "PredictedRow", "predict_files", "predict_row", "predict_table"),
     "settings": ("TableSettings", "read_settings"),
     "show": ("ModelSummary", "show_model"),
 }

@@ -24,11 +24,10 @@ from deep_ensembles.recipes import Task
 from deep_ensembles.report.splits import over_splits, paired
 from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.selection import Fitted
-from deep_ensembles.tabular.data import Log, TableData, read_data
+from deep_ensembles.tabular.data import Log, TableData, check_values, read_data
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
 from deep_ensembles.tabular.rivals import Rival, rivals
 from deep_ensembles.tabular.settings import TRAINING, TableSettings
-from deep_ensembles.tabular.values import check_values
 from deep_ensembles.training import Checkpoint
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"

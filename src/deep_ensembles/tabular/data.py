@@ -1,6 +1,6 @@
 """The rows of a table to learn from: what is read, which rows are used, and which of them are held out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,14 +12,14 @@ from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import Split, hold_out, united
 from deep_ensembles._terminal import Listing
+from deep_ensembles.columns import Date, Number, Schema, TableError, TakenAsMissing, UnreadableValue
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
-from deep_ensembles.tabular.copies import find_copies
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.streaming import TableBlocks, is_streamed, read_sample
-from deep_ensembles.tabular.suspicions import Suspicions
+from deep_ensembles.tabular.suspicions import Suspicions, find_copies
 from deep_ensembles.training.blocks import BlockSource
 
 Log = Callable[[str | Listing], None]
@@ -257,3 +257,32 @@ def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData,
         log(f"note: {seen} of {len(held_out)} rows held out equal earlier ones in all but `{settings.time}`: the table "
             "follows the same things through time, and scores are for those, not for new ones")  # fmt: skip
     return read.take(train), read.take(held_out)
+
+
+def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: Log) -> None:
+    """Refuse values that columns cannot read, or log for each column how many are taken as missing.
+
+    Arguments:
+        schema: of the first part.
+        parts: rows to train on, and others; messages count rows as the file does.
+        errors: `refuse` or `missing`.
+    """
+    unreadable = TakenAsMissing()
+    for column in schema.columns:
+        # What training takes as missing ever after, users are told of now.
+        strict = replace(column, words=()) if isinstance(column, (Date, Number)) else column
+        for part in parts:
+            strict.read(column.cells(part.table), in_part := TakenAsMissing())
+            for error in in_part.found.values():
+                row = int(part.rows[error.row - 1]) + 1
+                unreadable.add(UnreadableValue(error.column, error.value, row, error.kind, error.count))
+    if unreadable.found and errors == "refuse":
+        first, *others = unreadable.found.values()
+        names = ", ".join(f"`{error.column}`" for error in others[:3])
+        more = f" (one of {first.count} such values)" * (first.count > 1) + f"; others are in {names}" * bool(names)
+        raise TableError(
+            f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
+            "correct it, leave it empty, or take such values as missing with --errors missing"
+        )
+    for note in unreadable.notes():
+        log(f"note: {note}")

@@ -22,17 +22,15 @@ from deep_ensembles.recipes import Task
 from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_member
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
-from deep_ensembles.tabular.bounds import Bounds
 from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
-from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, read_parts
+from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
-from deep_ensembles.tabular.head import name_of
+from deep_ensembles.tabular.head import Bounds, name_of
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.profile import Profiler, profile_columns, profile_data
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
-from deep_ensembles.tabular.values import check_values
 from deep_ensembles.training import Checkpoint
 
 ENOUGH = 20  # rows to choose a recalibration by

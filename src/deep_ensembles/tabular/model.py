@@ -22,7 +22,7 @@ from deep_ensembles.columns import TASKS, Schema, Target, check_fields, stored_s
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.settings import restore
-from deep_ensembles.tabular.bounds import Bounds
+from deep_ensembles.tabular.head import Bounds
 from deep_ensembles.tabular.profile import profiles_from
 
 

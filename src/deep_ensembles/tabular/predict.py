@@ -1,75 +1,41 @@
-"""A model and a table → a table of predictions, some rows at a time."""
+"""A model and a table → a table of predictions, some rows at a time; of many files, or of one row, likewise."""
 
+from __future__ import annotations
+
+import hashlib
+import json
 import os
-from collections import deque
+import posixpath
+import re
+from collections import Counter, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
+from deep_ensembles import __version__
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles._checks import check_integer, check_number, require
-from deep_ensembles._terminal import progress
-from deep_ensembles.columns import Errors, TableError, TakenAsMissing
-from deep_ensembles.recalibration import Conformal
-from deep_ensembles.tabular.files import TableFiles, open_table, sources
+from deep_ensembles._checks import check_integer
+from deep_ensembles._files import file_system, location, write_atomically
+from deep_ensembles._terminal import Listing, progress
+from deep_ensembles.columns import TableError, check_known
+from deep_ensembles.execution import Execution, InProcess
+from deep_ensembles.tabular.files import Source, TableFiles, is_part, open_table, sources
 from deep_ensembles.tabular.model import TableModel
-from deep_ensembles.tabular.writing import TABLES, check_output, safe_cells, writing
+from deep_ensembles.tabular.outputs import PredictionOptions, check_names, check_task, column_names, predict_batch
+from deep_ensembles.tabular.writing import TABLES, check_output, writing
 
 BATCH_ROWS = 16384  # about what a cache holds of numbers per row
+_MOST_NOTES = 20
+_MOST_CLASSES = 10
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class PredictionOptions:
-    """What a table of predictions should hold.
-
-    Arguments:
-        coverage: the share of rows that intervals should hold.
-        quantiles: levels, each a column.
-        abstain_below: mark rows whose confidence is less, to hand them to a person; for classes.
-        abstain_above: mark rows whose standard deviation is more; for numbers.
-        keep: columns of the table to carry over.
-        errors: `refuse` values that cannot be read, or take them as `missing`.
-        safe_cells: put an apostrophe before text that a spreadsheet would run as a formula.
-        table: the sheet of a workbook or the table of a database, where it holds several.
-    """
-
-    coverage: float = 0.9
-    quantiles: tuple[float, ...] = ()
-    abstain_below: float | None = None
-    abstain_above: float | None = None
-    keep: tuple[str, ...] = ()
-    errors: Errors = "refuse"
-    safe_cells: bool = False
-    table: str | None = None
-
-    def __post_init__(self) -> None:
-        check_number("coverage", self.coverage, low=0, high=1, above=True, below=True)
-        for level in self.quantiles:
-            check_number("quantiles", level, low=0, high=1, above=True, below=True)
-        if self.abstain_below is not None:
-            check_number("abstain_below", self.abstain_below, low=0, high=1)
-        if self.abstain_above is not None:
-            check_number("abstain_above", self.abstain_above, low=0)
-        counted = isinstance(self.errors, TakenAsMissing)
-        require(counted or self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
-
-    @property
-    def tail(self) -> float:
-        """The probability on either side of an interval."""
-        return (1 - self.coverage) / 2
-
-    @property
-    def threshold(self) -> Any:
-        """Of rows to mark for a person: a confidence, or a standard deviation; None where none are marked."""
-        return self.abstain_above if self.abstain_below is None else self.abstain_below
+# A file to predict; where predictions go; where a note is left when they are whole; what changes with file, model or options
+Part = namedtuple("Part", "source target record key")
 
 
 @dataclass(frozen=True)
@@ -93,133 +59,6 @@ class Predicted:
     files: int = 1
     done_before: int = 0
     notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    """Predictions for some rows: as members make them, and recalibrated."""
-
-    model: TableModel
-    options: PredictionOptions
-    mixture: Any
-    recalibrated: Any
-
-    @property
-    def moments(self) -> Any:
-        """The distribution to take moments of: conformal is about intervals, and too rough for them."""
-        return self.mixture if _is_conformal(self.model) else self.recalibrated
-
-    @cached_property
-    def std(self) -> Tensor:
-        return self.moments.stddev
-
-    def quantile(self, level: float) -> Tensor:
-        return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64))
-
-    @cached_property
-    def probabilities(self) -> NDArray[np.float64]:
-        """`[row, class]`, with sums of 1 to the last digit of double precision."""
-        shares = self.recalibrated.probs.double()
-        return (shares / shares.sum(-1, keepdim=True)).numpy()
-
-    @cached_property
-    def predicted(self) -> NDArray[np.int64]:
-        """The number of the most probable class, or where classes have an order of the median."""
-        ordered = _has_median(self.model, self.options)
-        return self.reached(0.5) if ordered else self.probabilities.argmax(1)
-
-    @cached_property
-    def confidence(self) -> NDArray[np.float64]:
-        return np.take_along_axis(self.probabilities, self.predicted[:, None], axis=1)[:, 0]
-
-    def reached(self, level: float) -> NDArray[np.int64]:
-        """The number of the first class, in their order, by which so much of the probability is reached."""
-        return (self.probabilities[:, :-1].cumsum(1) < level).sum(1)
-
-    def labels(self, places: NDArray[np.int64]) -> pa.Array:
-        return pa.array(list(self.model.target.classes)).take(pa.array(places))
-
-    def label_sets(self) -> pa.Array:
-        conformal: Any = self.model.ensemble.recalibration
-        inside = conformal.prediction_set(self.recalibrated, self.options.coverage).numpy()
-        names = np.array([str(label) for label in self.model.target.classes])
-        return pa.array(["|".join(names[row]) for row in inside])
-
-
-@dataclass(frozen=True)
-class Output:
-    """A column that `predict` writes; several, where its name has a part in angle brackets.
-
-    Arguments:
-        name: in the file; `<level>` and `<class>` stand for each of those.
-        meaning: for people, as in docs/tables.md.
-        values: `[row]`, or `[row, level]` or `[row, class]`.
-        wanted: whether a model and options ask for it; always by default.
-    """
-
-    name: str
-    meaning: str
-    values: Callable[[_Batch], Any]
-    wanted: Callable[[TableModel, PredictionOptions], bool] | None = None
-
-    def names(self, model: TableModel, options: PredictionOptions) -> list[str]:
-        """The columns of a file, none where they are not wanted."""
-        if self.wanted is not None and not self.wanted(model, options):
-            return []
-        parts = {"<level>": [f"{level:g}" for level in options.quantiles], "<class>": list(map(str, model.target.classes))}
-        start, mark, _ = self.name.partition("<")
-        return [start + part for part in parts[self.name[len(start) :]]] if mark else [self.name]
-
-
-def _is_conformal(model: TableModel, options: PredictionOptions | None = None) -> bool:
-    return isinstance(model.ensemble.recalibration, Conformal)
-
-
-def _marks_rows(model: TableModel, options: PredictionOptions) -> bool:
-    return options.threshold is not None
-
-
-def _has_median(model: TableModel, options: PredictionOptions) -> bool:
-    return getattr(model.ensemble.head, "point", "mean") == "median"
-
-
-NUMBER_OUTPUTS = (
-    Output("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean),
-    Output("median", "with the head `quantiles`: its median", lambda batch: batch.quantile(0.5), _has_median),
-    Output("std", "its standard deviation", lambda batch: batch.std),
-    Output("aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt()),
-    Output("epistemic_std", "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
-           lambda batch: batch.moments.epistemic.sqrt()),
-    Output("lower", "start of the central interval of `--coverage` (0.9)", lambda batch: batch.quantile(batch.options.tail)),
-    Output("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
-    Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`",
-           lambda batch: torch.stack(list(map(batch.quantile, batch.options.quantiles)), dim=-1),
-           lambda model, options: bool(options.quantiles)),
-    Output("abstain", "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
-           lambda batch: batch.std > batch.options.threshold, _marks_rows),
-)  # fmt: skip
-CLASS_OUTPUTS = (
-    Output("label", "the most probable class, with the head `ordinal` the median",
-           lambda batch: batch.labels(batch.predicted)),
-    Output("confidence", "its probability", lambda batch: batch.confidence),
-    Output("entropy", "of the prediction, in nats", lambda batch: batch.recalibrated.entropy()),
-    Output("disagreement", "between members, in nats", lambda batch: batch.recalibrated.disagreement),
-    Output("p_<class>", "the probability of each class", lambda batch: batch.probabilities),
-    Output("lower", "with the head `ordinal`: the first class of the central interval of `--coverage` (0.9)",
-           lambda batch: batch.labels(batch.reached(batch.options.tail)), _has_median),
-    Output("upper", "with the head `ordinal`: its last class",
-           lambda batch: batch.labels(batch.reached(1 - batch.options.tail)), _has_median),
-    Output("label_set", "with conformal recalibration: the classes that `--coverage` asks for", _Batch.label_sets,
-           _is_conformal),
-    Output("abstain", "with `--abstain-below 0.8`: whether `confidence` is less, so that a person should look at the row",
-           lambda batch: batch.confidence < batch.options.threshold, _marks_rows),
-)  # fmt: skip
-
-
-def _outputs(model: TableModel, options: PredictionOptions) -> Iterator[tuple[Output, list[str]]]:
-    """What is written for one target, and the names of its columns."""
-    outputs = CLASS_OUTPUTS if model.target.classes else NUMBER_OUTPUTS
-    return ((output, names) for output in outputs if (names := output.names(model, options)))
 
 
 def predict_table(
@@ -281,50 +120,163 @@ def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: 
         yield from (future.result() for future in waiting)
 
 
-def check_task(model: TableModel, options: PredictionOptions) -> None:
-    """Refuse options that are for another task."""
-    kinds = {bool(part.target.classes) for part in model.every}
-    if True in kinds and options.abstain_above is not None:
-        raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
-    if False in kinds and options.abstain_below is not None:
-        raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
-    if True in kinds and options.quantiles:
-        raise TableError("the model predicts classes, which have no quantiles")
+def predict_files(
+    model: TableModel, data: Any, out: Source, *, execution: Execution | None = None, verbose: int = 0, **options: Any
+) -> Predicted:
+    """Predict many files, each to a file of the same name in a folder, rows in order.
+
+    A file takes its place when it is whole. Files that are there, of the same data, model and options, are left as they are,
+    so that the same command goes on after it was stopped.
+
+    Arguments:
+        model: made by `fit_table`.
+        data: files, folders of them, patterns such as `parts/*.parquet`, or URLs of any of these.
+        out: the folder, or its URL.
+        execution: where files are predicted: in this process by default.
+        verbose: 1 for a progress bar on a terminal.
+        options: as for `predict_table`, `workers` among them.
+    """
+    chosen = PredictionOptions(**{name: value for name, value in options.items() if name != "workers"})
+    check_task(model, chosen)
+    parts = _parts(data, out, (model.fingerprint(), chosen, __version__))
+    todo = [part for part in parts if _record(part) is None]
+    with progress("predicting", len(parts), "files", verbose=verbose, start=len(parts) - len(todo)) as update:
+        for _ in (execution or InProcess())(partial(_predict_part, model, options), todo):
+            update(advance=1)
+    records = [_record(part) or {} for part in parts]
+    rows, abstained = (sum(record[name] or 0 for record in records) for name in ("rows", "abstained"))
+    unseen = sum((Counter(record["unseen"]) for record in records), Counter[str]())
+    marked = None if chosen.threshold is None else abstained
+    named = [(posixpath.basename(part.source), record.get("notes", ())) for part, record in zip(parts, records, strict=True)]
+    notes = [f"{name}: {note.removeprefix(f'{name}: ')}" for name, several in named for note in several][:_MOST_NOTES]
+    done_before = len(parts) - len(todo)
+    return Predicted(rows, marked, records[0]["ignored"], dict(unseen), len(parts), done_before, notes)
 
 
-def check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
-    """Refuse a table that lacks columns, and columns to keep that are called as predictions are."""
-    for part in model.every:
-        part.schema.check(names)
-    made = column_names(model, options)
-    if clash := [name for name in options.keep if name in made]:
-        raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
+def _predict_part(model: TableModel, options: dict[str, Any], part: Part) -> None:
+    """Predict one file, wherever this is run, and note that it is done."""
+    try:
+        done = predict_table(model, part.source, part.target, **options)
+    except ValueError as error:
+        raise TableError(f"{part.source}: {error}") from error
+    system, path = file_system(part.target)
+    record = {"key": part.key, "bytes": system.size(path), **asdict(done)}
+    write_atomically(location(part.record), json.dumps(record).encode())
 
 
-def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
-    """The columns of predictions, in order; of several targets, each ends in the name of one."""
-    ends = {part: f"_{part.target.name}" * bool(model.beside) for part in model.every}
-    return [name + end for part, end in ends.items() for _, names in _outputs(part, options) for name in names]
+def _record(part: Part) -> dict[str, Any] | None:
+    """What was noted of a file whose predictions are whole; None where there is something to do."""
+    with suppress(OSError, ValueError):
+        (system, path), (_, target) = file_system(part.record), file_system(part.target)
+        record: dict[str, Any] = json.loads(system.cat_file(path))
+        if record["key"] == part.key and system.size(target) == record["bytes"]:
+            return record
+    return None
 
 
-def predict_batch(
-    model: TableModel, options: PredictionOptions, numbered: tuple[pa.RecordBatch, int]
-) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
-    """Predictions for a batch, and for each column of the model how many values training did not see."""
-    cells, columns, unseen = numbered[0], list[Any](), list[NDArray[np.int64]]()
-    with torch.inference_mode():
-        for part in model.every:
-            # Columns of several targets are the same, and counted once.
-            errors = "missing" if unseen and options.errors != "refuse" else options.errors
-            inputs, is_unseen = part.schema.encode_with_unseen(cells, errors, numbered[1])
-            unseen.append(is_unseen.sum(0))
-            mixture, fitted = part.ensemble.mixture(inputs), part.ensemble.recalibration
-            both = map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture)))
-            batch = _Batch(part, options, *both)
-            for output, _ in _outputs(part, options):
-                values = output.values(batch)
-                columns += list(values.T) if "<" in output.name else [values]
-    arrays = [values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values)) for values in columns]
-    kept = {name: cells.column(name) for name in options.keep}
-    done = pa.record_batch(kept | dict(zip(column_names(model, options), arrays, strict=True)))
-    return safe_cells(done) if options.safe_cells else done, unseen[0]
+def _parts(data: Any, out: Source, asked: tuple[Any, ...]) -> list[Part]:
+    """The files to predict, in the order of their names, and where predictions of each go; no file is written over."""
+    folder, parts = _address(*file_system(out)), dict[str, Part]()
+    for left in Path(folder).rglob(f".*.{'[0-9a-f]' * 32}.tmp"):  # by a process that was killed
+        left.unlink()
+    for pattern in sources(data):
+        system, path = file_system(pattern)
+        root, files = posixpath.dirname(path), [path] if system.isfile(path) else []
+        if system.isdir(path):
+            root, files = path.rstrip("/"), system.ls(path, detail=False)
+        elif not files:
+            root, files = posixpath.dirname(re.split(r"[*?\[]", path)[0]), system.glob(path)
+        files = [file for file in files if file == path or is_part(posixpath.basename(file))]
+        if not files:
+            raise TableError(f"{pattern} names no table")
+        for file in sorted(files):
+            source, name = _address(system, file), posixpath.relpath(file, root)
+            name = name if name.lower().endswith(TABLES) else f"{name}.csv"
+            if source.startswith(f"{folder}/") or name in parts:
+                raise TableError(f"{source}: {folder} holds it, or another {name} is read too; write to another folder")
+            key = hashlib.sha256(repr((source, system.ukey(file), *asked)).encode()).hexdigest()
+            parts[name] = Part(source, f"{folder}/{name}", f"{folder}/_predicted/{name}.json", key)
+    return list(parts.values())
+
+
+def _address(system: Any, path: str) -> str:
+    """A path that is the same for every process, or a URL."""
+    full = str(system.unstrip_protocol(path.rstrip("/")))
+    return os.path.realpath(path) if full.startswith("file:") else full
+
+
+@dataclass(frozen=True)
+class PredictedRow:
+    """The prediction for one row.
+
+    Arguments:
+        target: what is predicted.
+        coverage: of the interval.
+        values: the columns of a table of predictions, by name.
+        gaps: columns that were not given.
+        unseen: columns whose value training did not see.
+        unit: of numbers, where training had one.
+    """
+
+    target: str
+    coverage: float
+    values: Mapping[str, Any]
+    gaps: Sequence[str]
+    unseen: Sequence[str]
+    unit: str = ""
+
+    def listing(self) -> Listing:
+        """To print; of many classes the most probable ones."""
+        shown, shares = {name: _text(value) for name, value in self.values.items()}, {}
+        if "lower" in shown:
+            interval = f"{shown['lower']} to {shown.pop('upper')}"
+            names = {"lower": f"{100 * self.coverage:g} % interval"}
+            shown = {names.get(name, name): value for name, value in (shown | {"lower": interval}).items()}
+        if "label" in shown:
+            shares = {name: self.values[name] for name in shown if name.startswith("p_")}
+        likely = sorted(shares, key=lambda name: -shares[name])
+        rows = [[name, value] for name, value in shown.items() if name not in shares]
+        rows += [[name, f"{shares[name]:.4f}"] for name in likely[:_MOST_CLASSES]]
+        rows += [["…", f"{len(likely) - _MOST_CLASSES} more"]] if len(likely) > _MOST_CLASSES else []
+        return Listing("", ["predicted", self.target + f" in {self.unit}" * bool(self.unit)], rows)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def predict_row(
+    model: TableModel, row: Mapping[str, Any], out: str | os.PathLike[str] | None = None, **options: Any
+) -> PredictedRow:
+    """Predict one row; its values are read as those of a file.
+
+    Arguments:
+        model: made by `fit_table`.
+        row: values by column. A column that is not there is a gap, if training had gaps in it.
+        out: a file to write, as for `predict_table`.
+        options: as for `predict_table`.
+    """
+    chosen, schema = PredictionOptions(**options), model.schema
+    check_task(model, chosen)
+    if out is not None:
+        check_output(out, TABLES)
+    targets = [part.target for part in model.every]
+    check_known("the model", row, [*schema.names, *(name for name, _ in schema.dropped), targets[0].name])
+    check_known("the row", chosen.keep, list(row))
+    gaps = [column for column in schema.columns if not row.keys() >= set(column.sources)]
+    if needed := [f"`{column.name}`" for column in gaps if not column.missing]:
+        shown = ", ".join(needed[:5]) + ", …" * (len(needed) > 5)
+        raise TableError(f"the row lacks {shown}, which every training row had; an empty value makes it a gap all the same")
+    wanted = dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep])
+    check_names(model, list(wanted), chosen)
+    cells = pa.record_batch({name: pa.array([row.get(name)]) for name in wanted})
+    done, unseen = predict_batch(model, chosen, (cells, 1))
+    if out is not None:
+        with writing(out) as table:
+            table.write(done)
+    (values,) = done.to_pylist()
+    odd = [name for name, count in zip(schema.labels, unseen, strict=True) if count]
+    name, unit = ", ".join(target.name for target in targets), targets[0].unit if len(targets) == 1 else ""
+    return PredictedRow(name, chosen.coverage, values, [column.name for column in gaps], odd, unit)

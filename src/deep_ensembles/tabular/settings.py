@@ -13,8 +13,7 @@ from deep_ensembles.columns import TASKS, TableError
 from deep_ensembles.networks.mlp import checked_sizes
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recipes import EFFORTS
-from deep_ensembles.tabular.bounds import Bounds
-from deep_ensembles.tabular.head import head_named
+from deep_ensembles.tabular.head import Bounds, head_named
 from deep_ensembles.training import Recipe
 
 if sys.version_info >= (3, 11):

@@ -1,6 +1,6 @@
-"""What looks wrong in a table before training: said, and left to the user."""
+"""What looks wrong in a table before training, said and left to the user; rows that are copies of others, kept together."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from deep_ensembles import columns
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns.number import median_and_scale
+from deep_ensembles.recipes import LEAST_DIFFERENT
 from deep_ensembles.tabular.determined import determined_number, looked_up, nearly_determined
 
 _MOST_NOTES, _LONGEST_NOTE = 8, 300
@@ -18,6 +19,8 @@ _TOTAL = r"(?i)^\s*(grand|sub|over)?[ -]?(total|totals|sum|summe|gesamt|insgesam
 _SENTINELS = (-1.0, *(sign * float("9" * digits) for digits in range(2, 9) for sign in (-1, 1)))
 _ROWS_OF_LEVELS = 20_000
 _FAR, _APART = 30.0, 5.0  # robust deviations from the median, and times as far as any other row
+
+Groups = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,3 +214,86 @@ def _ticked(name: str) -> str:
 def _quoted(name: str) -> str:
     """A name as the command line takes it in a list."""
     return f'"{name}"' if " " in name or "," in name else name
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """Rows of a table that equal another in their inputs.
+
+    Arguments:
+        groups: for each row, the first of those that it is kept together with: rows that equal it in all inputs but `apart`.
+        exact: the first of those that equal it in all inputs.
+        apart: columns that tell rows apart and may differ: what identifies a row, and its time.
+    """
+
+    groups: Groups
+    exact: Groups
+    apart: tuple[str, ...] = ()
+
+    def note(self, rows: NDArray[np.int64]) -> str:
+        """How many rows are copies, for people.
+
+        Arguments:
+            rows: the number of each row in the table as it was read, from 0.
+        """
+        equal, parts = _is_shared(self.exact), []
+        all_but = f"inputs but {', '.join(f'`{name}`' for name in self.apart[:3])}"
+        kinds = (equal, self.exact, "inputs"), (_is_shared(self.groups) & ~equal, self.groups, all_but)
+        for chosen, leaders, what in kinds:
+            if chosen.any():
+                pair = rows[np.flatnonzero(leaders == leaders[np.argmax(chosen)])[:2]] + 1
+                parts.append(f"{chosen.sum()} rows equal another in all {what}, as rows {pair[0]} and {pair[1]} do")
+        return "; ".join(parts) + ": they are held out together; if they are there by mistake, delete the copies"
+
+
+def find_copies(table: pa.Table, schema: columns.Schema, time: str | None = None) -> Copies | None:
+    """Rows that equal another in all inputs, or in all but what identifies a row and its time; None where there are none.
+
+    Arguments:
+        table: the rows; values are compared as they are written.
+        schema: which columns are inputs.
+        time: the column by which rows come one after the other.
+
+    Example:
+        >>> table = pa.table({"id": range(4), "x": [1.5, 2.5, 1.5, 4.5], "y": [1, 2, 3, 4]})
+        >>> schema = columns.infer_schema(table, "y", kinds={"id": "number"})
+        >>> copies = find_copies(table, schema)
+        >>> copies.groups.tolist(), copies.apart
+        ([0, 1, 0, 3], ('id',))
+    """
+    apart = tuple(name for name in schema.names if name == time or columns.identifies_rows(name, table[name]))
+    others = [table[name] for name in schema.names if name not in apart]
+    alike = np.zeros(table.num_rows, np.int64)
+    near = _equal_rows(others, alike) if others else alike
+    exact = _equal_rows([table[name] for name in apart], near)
+    groups = near if others and _are_copies(near) else exact
+    if not _are_copies(groups):
+        return None
+    return Copies(groups, exact, apart)
+
+
+def _equal_rows(values: Iterable[pa.ChunkedArray], leaders: Groups) -> Groups:
+    """The first row that each row equals in these columns, of those that it equals already.
+
+    Rows that equal no other any more are not looked at again, so that a few columns decide about most rows.
+    """
+    rows, found = np.arange(len(leaders)), leaders.copy()
+    for column in values:
+        codes = column.take(pa.array(rows)).combine_chunks().dictionary_encode("encode")
+        keys = found[rows] * (len(codes.dictionary) + 1) + codes.indices.to_numpy(zero_copy_only=False)
+        _, first, place, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+        found[rows] = rows[first[place]]
+        rows = rows[counts[place] > 1]
+        if not len(rows):
+            break
+    return found
+
+
+def _are_copies(leaders: Groups) -> bool:
+    """Whether some rows have the same leader, and not so many that this is how the table is."""
+    different = int((leaders == np.arange(len(leaders))).sum())
+    return LEAST_DIFFERENT * len(leaders) <= different < len(leaders)
+
+
+def _is_shared(leaders: Groups) -> NDArray[np.bool_]:
+    return np.bincount(leaders, minlength=len(leaders))[leaders] > 1
