@@ -25,10 +25,8 @@ class UnreadableValue(ValueError):
 
     def __init__(self, column: str, value: str, row: int, kind: str, count: int = 1) -> None:
         value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
-        super().__init__(
-            f"column `{column}`: {value!r} in row {row} is not a {kind}; correct it, leave it empty, "
-            "or have unreadable values taken as missing (errors: missing)"
-        )
+        super().__init__(f"column `{column}`: {value!r} in row {row} is not a {kind}; correct it, leave it empty, "
+                         "or have unreadable values taken as missing (errors: missing)")  # fmt: skip
         self.column, self.value, self.row, self.kind, self.count = column, value, row, kind, count
 
     def note(self) -> str:
@@ -119,9 +117,8 @@ class Column(ABC):
             errors: `refuse` unreadable values with an `UnreadableValue`, or take them as `missing`; see `TakenAsMissing`.
             first_row: the number of the first value in messages.
         """
-        require(
-            isinstance(errors, TakenAsMissing) or errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors
-        )
+        is_counted = isinstance(errors, TakenAsMissing)
+        require(is_counted or errors in ("refuse", "missing"), "errors", "'refuse' or 'missing'", errors)
         values = plain(values)
         read, bad = self.parse_each(values)
         if errors != "missing" and bad.any():

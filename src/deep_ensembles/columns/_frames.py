@@ -56,9 +56,7 @@ def learn_frame(data: Any, names: Sequence[str], coded: bool) -> tuple[Schema, N
     return schema, schema.encode(table, "missing")
 
 
-def encode_frame(
-    schema: Schema, data: Any, names: Sequence[str]
-) -> tuple[NDArray[np.float32], dict[str, Any], list[tuple[Any, ...]]]:
+def encode_frame(schema: Schema, data: Any, names: Sequence[str]) -> tuple[NDArray[np.float32], dict[str, Any], list[Any]]:
     """Inputs of new rows, values by column, and of columns with values that training did not see name, summary, count, share
     and examples; a warning tells of categories among them."""
     table = arrow_table(data, names)

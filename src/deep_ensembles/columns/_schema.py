@@ -32,9 +32,7 @@ _IDENTIFIER = re.compile(
     r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$|(?-i:[a-z](Id|ID))$"
 )
 _NAMES_THINGS = re.compile(r"(?i)(^|[_ .-])(id|uuid|guid)$|[a-z](?-i:Id|ID)$")
-_CODE = re.compile(
-    r"(?i)(^|[_ .-])(zip|zip_?code|post_?code|postal_?code|plz|phone|telephone|tel|mobile|fax|iban|isbn|ean|ssn)$"
-)
+_CODE = re.compile(r"(?i)(^|[_ .-])(zip|(zip|post|postal)_?code|plz|phone|telephone|tel|mobile|fax|iban|isbn|ean|ssn)$")
 _FRAME_INDEX = re.compile(r"__index_level_\d+__")
 _FEW_ROWS, _MOST_DATES = 10, 4
 _MANY_LEVELS = 1000
@@ -86,9 +84,7 @@ class Schema:
     def levels(self) -> dict[int, int]:
         """The places of inputs that are numbers of categories, and how many levels each has, 0 among them."""
         pairs = zip(self.places, self.columns, strict=True)
-        return {
-            places[0]: len(column.levels) + 1 for places, column in pairs if isinstance(column, Category) and column.coded
-        }
+        return {place[0]: len(column.levels) + 1 for place, column in pairs if isinstance(column, Category) and column.coded}
 
     def extra(self, names: Iterable[str]) -> list[str]:
         """Those names that are of no use to the model: neither its columns nor ones that it dropped."""
@@ -182,15 +178,9 @@ def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None
 
 
 def infer_schema(
-    table: pa.Table,
-    target: str | None = None,
-    *,
-    drop: Sequence[str] = (),
-    kinds: Mapping[str, str] | None = None,
-    decimal: str = ".",
-    errors: str | None = None,
-    coded: bool = False,
-) -> Schema:
+    table: pa.Table, target: str | None = None, *, drop: Sequence[str] = (), kinds: Mapping[str, str] | None = None,
+    decimal: str = ".", errors: str | None = None, coded: bool = False,
+) -> Schema:  # fmt: skip
     """Infer what the columns of a table are from their values.
 
     Arguments:
@@ -207,7 +197,9 @@ def infer_schema(
         number, 7 to 9
     """
     kinds = kinds or {}
-    _check_arguments(table.column_names, target, drop, kinds)
+    check_known("the table", [*([] if target is None else [target]), *drop, *kinds], table.column_names)
+    for name, kind in kinds.items():
+        require(kind in (*FITS, DROP), f"kinds[{name!r}]", f"one of {', '.join((*sorted(FITS), DROP))}", kind)
     names = [name for name in table.column_names if name != target]
 
     options: dict[str, dict[str, Any]] = {
@@ -233,12 +225,6 @@ def infer_schema(
         reasons = "; ".join(f"`{name}`: {reason}" for name, reason in dropped[:5])
         raise TableError(f"no column is left to learn from ({reasons or 'the table has no other'})")
     return Schema(columns, dropped)
-
-
-def _check_arguments(names: Sequence[str], target: str | None, drop: Sequence[str], kinds: Mapping[str, str]) -> None:
-    check_known("the table", [*([] if target is None else [target]), *drop, *kinds], names)
-    for name, kind in kinds.items():
-        require(kind in (*FITS, DROP), f"kinds[{name!r}]", f"one of {', '.join((*sorted(FITS), DROP))}", kind)
 
 
 def kind_of(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".") -> tuple[str, str]:

@@ -193,10 +193,9 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
         different = texts.drop_null().unique()
         if error and _mostly_numbers(values, read):
             more = f" (one of {error.count} such values)" * (error.count > 1)
-            raise TableError(
-                f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}{more}; correct it, leave "
-                "it empty, take such values as missing (errors: missing), or say that the task is classification"
-            )
+            raise TableError(f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}{more}; "
+                             "correct it, leave it empty, take such values as missing (errors: missing), or say that the "
+                             "task is classification")  # fmt: skip
         if draft_date(different, np.ones(len(different), int), READABLE):
             raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
         return CLASSIFICATION, f"`{name}` is text with {len(different)} different values: classification"

@@ -345,9 +345,8 @@ def _canonical(written: str) -> str:
 
 def _canonical_word(word: str) -> str:
     singular = word.rstrip("s.") or word
-    known = (
-        name for name in (word, singular, _FOLDED.get(word.casefold()), _FOLDED.get(singular.casefold())) if name in _KNOWN
-    )
+    names = (word, singular, _FOLDED.get(word.casefold()), _FOLDED.get(singular.casefold()))
+    known = (name for name in names if name in _KNOWN)
     return _SIGNS.get(word) or next(known, singular.lower() if len(word) > 3 else word)
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from torch.distributions import Distribution, Normal
 
 from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
@@ -12,9 +13,7 @@ from deep_ensembles.scoring import censored
 _CONSTANT_ROWS = 10_000  # are enough for a few parameters
 
 
-def constant_prediction(
-    ensemble: Ensemble, constant: list[float] | None, target: int
-) -> torch.distributions.Distribution | None:
+def constant_prediction(ensemble: Ensemble, constant: list[float] | None, target: int) -> Distribution | None:
     """The distribution of the training targets, or of one of them, in its units; None where nothing is known of it.
 
     Arguments:
@@ -28,7 +27,7 @@ def constant_prediction(
     if shift is None or scale is None or not has_mean:
         return None
     mean, deviation = (unit.cpu().reshape(ensemble.n_members, -1)[:, target] for unit in (shift, scale))
-    return Mixture(torch.distributions.Normal(mean, deviation)).moment_matched()
+    return Mixture(Normal(mean, deviation)).moment_matched()
 
 
 def fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray | None) -> list[float] | None:
@@ -39,7 +38,7 @@ def fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray
     """
     raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
     same = marginal(ensemble.head(raw[None].detach()))
-    if isinstance(same, Delta) or (isinstance(same, torch.distributions.Normal) and not is_structured(y)):
+    if isinstance(same, Delta) or (isinstance(same, Normal) and not is_structured(y)):
         return None
     rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
     targets = torch.from_numpy((times_and_events("y", y) if is_structured(y) else y.astype(np.float64))[rows])
@@ -58,9 +57,9 @@ def fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray
     return raw.tolist() if bool(raw.isfinite().all()) else None
 
 
-def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> torch.distributions.Distribution:
+def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> Distribution:
     """The first member's prediction of one row for raw outputs, in the units of the targets."""
     units = (ensemble.standardization.target_shift, ensemble.standardization.target_scale)
     shift, scale = (None if unit is None else unit[:1].cpu().double() for unit in units)
-    same: torch.distributions.Distribution = ensemble.head(raw[None])
+    same: Distribution = ensemble.head(raw[None])
     return same if shift is None or scale is None else rescaled(same, shift, scale)

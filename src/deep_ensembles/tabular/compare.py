@@ -92,16 +92,9 @@ class Comparison:
 
 
 def compare_table(
-    data: Any,
-    settings: TableSettings,
-    n_folds: int = 5,
-    *,
-    only: Sequence[str] | None = None,
-    log: Log = print,
-    checkpoint: Checkpoint | None = None,
-    execution: Execution | None = None,
-    verbose: int = 0,
-) -> Comparison:
+    data: Any, settings: TableSettings, n_folds: int = 5, *, only: Sequence[str] | None = None, log: Log = print,
+    checkpoint: Checkpoint | None = None, execution: Execution | None = None, verbose: int = 0,
+) -> Comparison:  # fmt: skip
     """Compare a deep ensemble with other networks and with models that people know.
 
     Those are one network, MC-dropout, for numbers an ensemble trained on squared error, scikit-learn's linear models, random
@@ -210,9 +203,8 @@ class _Methods:
             usual = replace(self, read=replace(self.read, head=Categorical() if is_class else Normal()),
                             settings=replace(self.settings, head=None, task=self.read.target.task), ours=[])  # fmt: skip
             methods[DEFAULT] = usual._deep_ensemble
-        methods |= {MSE: self._mse_ensemble} | {
-            name: partial(self._rival, rival) for name, rival in rivals(is_class).items()
-        }
+        methods[MSE] = self._mse_ensemble
+        methods |= {name: partial(self._rival, rival) for name, rival in rivals(is_class).items()}
         if is_class:
             log("note: an MSE ensemble predicts numbers, and is left out for classes")
         wanted = {OURS, DEFAULT, *self.chosen}

@@ -83,10 +83,8 @@ def drift(cuts: Sequence[Cut]) -> str:
     low, high = max(combinations(cuts, 2), key=_distance)
     told = f"from {_with_error(low)} to {_with_error(high)}"
     chance = "beyond chance" if _distance((low, high)) > _CLEAR else "no more than chance explains"
-    return (
-        f"Quick models of earlier rows, judged by the next: errors changed {told}, {chance}. "
-        "That the future will be like the rows held out is an assumption."
-    )
+    return (f"Quick models of earlier rows, judged by the next: errors changed {told}, {chance}. "
+            "That the future will be like the rows held out is an assumption.")  # fmt: skip
 
 
 def _distance(pair: tuple[Cut, Cut]) -> float:

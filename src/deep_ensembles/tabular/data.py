@@ -280,9 +280,7 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
         first, *others = unreadable.found.values()
         names = ", ".join(f"`{error.column}`" for error in others[:3])
         more = f" (one of {first.count} such values)" * (first.count > 1) + f"; others are in {names}" * bool(names)
-        raise TableError(
-            f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
-            "correct it, leave it empty, or take such values as missing with --errors missing"
-        )
+        raise TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
+                         "correct it, leave it empty, or take such values as missing with --errors missing")  # fmt: skip
     for note in unreadable.notes():
         log(f"note: {note}")

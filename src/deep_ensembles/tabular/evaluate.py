@@ -41,15 +41,9 @@ _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
 def evaluate_table(
-    model: TableModel,
-    data: Any,
-    *,
-    coverage: float = 0.9,
-    errors: str = "refuse",
-    explained: bool = False,
-    table: str | None = None,
-    verbose: int = 0,
-) -> Report:
+    model: TableModel, data: Any, *, coverage: float = 0.9, errors: str = "refuse", explained: bool = False,
+    table: str | None = None, verbose: int = 0,
+) -> Report:  # fmt: skip
     """How good predictions for the rows of a table are, given what happened.
 
     Arguments:
@@ -212,14 +206,9 @@ def scores_listing(evaluation: Evaluation, title: str) -> Listing:
 
 
 def explain_table(
-    model: TableModel,
-    data: Any,
-    *,
-    row: int | None = None,
-    errors: str = "refuse",
-    table: str | None = None,
+    model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse", table: str | None = None,
     log: Callable[[str], None] = lambda note: None,
-) -> Influences | Reasons:
+) -> Influences | Reasons:  # fmt: skip
     """Which columns drive predictions for the rows of a table, and how unsure they are.
 
     Arguments:

@@ -53,14 +53,9 @@ class FittedTable:
 
 
 def fit_table(
-    data: Any,
-    settings: TableSettings,
-    *,
-    log: Log = print,
-    checkpoint: Checkpoint | None = None,
-    execution: Execution | None = None,
-    verbose: int = 0,
-) -> FittedTable:
+    data: Any, settings: TableSettings, *, log: Log = print, checkpoint: Checkpoint | None = None,
+    execution: Execution | None = None, verbose: int = 0,
+) -> FittedTable:  # fmt: skip
     """Learn to predict a column of a table from the others.
 
     What the settings leave open is chosen by the recipe of the estimators. Each member holds out a fold, by which settings
@@ -250,15 +245,8 @@ def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, r
     time, is_new = time_column(model.schema, model.facts, judged.table.column_names), model.facts["rows"]["held_out"] > 0
     profiler = Profiler(model.schema, model.facts if is_new else {})
     profiler.add(judged.table)
-    times = None if time is None else row_times(time, judged.table[time])
-    facts = RowFacts(
-        model.target.name,
-        profiler.groups(),
-        times,
-        judged.rows + 1,
-        "these rows are those of training",
-        unit=model.target.unit,
-    )
+    times, same = None if time is None else row_times(time, judged.table[time]), "these rows are those of training"
+    facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, same, model.target.unit)
     shown: dict[str, Any] = {"columns": columns, "about": about, "facts": facts, "labels": model.labels}
     evaluation = evaluate(batches, constant=model.constant, **shown)
     return replace(evaluation, columns=profiler.facts(model.schema.labels))

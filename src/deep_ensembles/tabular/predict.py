@@ -247,9 +247,7 @@ def _text(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def predict_row(
-    model: TableModel, row: Mapping[str, Any], out: str | os.PathLike[str] | None = None, **options: Any
-) -> PredictedRow:
+def predict_row(model: TableModel, row: Mapping[str, Any], out: Source | None = None, **options: Any) -> PredictedRow:
     """Predict one row; its values are read as those of a file.
 
     Arguments:

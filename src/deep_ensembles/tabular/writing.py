@@ -49,9 +49,8 @@ def _cast(values: pa.Array, wanted: pa.Field) -> pa.Array:
     try:
         return values if values.type == wanted.type else values.cast(wanted.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(
-            f"`{wanted.name}` holds {wanted.type} at first and {values.type} later, which one file cannot hold together"
-        ) from error
+        kinds = f"{wanted.type} at first and {values.type} later"
+        raise TableError(f"`{wanted.name}` holds {kinds}, which one file cannot hold together") from error
 
 
 @contextmanager
