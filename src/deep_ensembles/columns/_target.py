@@ -93,7 +93,7 @@ class Target:
         return self.name + f" in {self.unit}" * bool(self.unit)
 
     def _numbers(self) -> Number:
-        return Number(self.name, 0.0, 0.0, 0.0, 1.0, decimal=self.decimal, unit=self.unit, gaps=self.gaps)
+        return Number(self.name, decimal=self.decimal, unit=self.unit, gaps=self.gaps)
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, from which `from_data` makes an equal target."""
@@ -171,7 +171,7 @@ def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[Number, NDAr
         raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
     if not (is_text(values.type) or is_number(values.type) or pa.types.is_boolean(values.type)):
         raise TableError(f"`{name}` holds values of type {values.type}, which cannot be predicted")
-    column, unreadable = Number(name, 0.0, 0.0, 0.0, 1.0), TakenAsMissing()
+    column, unreadable = Number(name), TakenAsMissing()
     if is_text(values.type):
         draft = draft_number(name, *levels_of(text(values)), decimal, clocks=True)
         if draft.others and not draft.is_number:

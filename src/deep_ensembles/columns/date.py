@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns._column import Column, unreadable_words
+from deep_ensembles.columns._column import unreadable_words
 from deep_ensembles.columns._parsing import flags, floats, gap_words, is_date, levels_of, nulls, plain, text
-from deep_ensembles.columns.number import READABLE, column_statistics, robust_scale
+from deep_ensembles.columns.number import READABLE, Scaled, column_statistics
 
 _DAY = 86400
 _PARTS = ("month", "weekday", "hour")
@@ -32,7 +32,7 @@ _QUARTERS = {r"^(\d{4})[ /-]?[Qq]([1-4])$": r"\1-\2", r"^[Qq]?([1-4])[Qq]?[ /.-]
 
 
 @dataclass(frozen=True)
-class Date(Column):
+class Date(Scaled):
     r"""How long ago, in units of its spread, and the parts that repeat: $\sin$ and $\cos$ of month, weekday and hour.
 
     Clocks are UTC, and times of day are dates without a day. Missing values are at the middle and 0 in the parts that
@@ -61,10 +61,6 @@ class Date(Column):
     """
 
     pattern: str
-    low: float
-    high: float
-    middle: float
-    scale: float
     parts: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
@@ -87,10 +83,7 @@ class Date(Column):
         known = ~np.isnan(read)
         turns = [2 * np.pi * np.nan_to_num(cyclic_part(read, part)) for part in self.parts]
         waves = [wave(turn) * known for turn in turns for wave in (np.sin, np.cos)]
-        return np.column_stack([robust_scale(read, self.middle, self.scale, (self.low, self.high)), *waves])
-
-    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return (read < self.low) | (read > self.high)
+        return np.column_stack([super().values(read), *waves])
 
     def description(self) -> str:
         written = "" if self.pattern == ISO else f", written {pattern_in_words(self.pattern)}"
@@ -104,7 +97,7 @@ def _swapped(pattern: str) -> str:
 
 
 @dataclass(frozen=True)
-class Difference(Column):
+class Difference(Scaled):
     """Days from one date to another, about their median in units of their spread; missing where one of them is.
 
     Arguments:
@@ -125,10 +118,6 @@ class Difference(Column):
     end: str
     pattern: str
     end_pattern: str
-    low: float
-    high: float
-    middle: float
-    scale: float
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -140,14 +129,8 @@ class Difference(Column):
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Days; what cannot be read is missing here, as the columns of dates say what to do about it."""
         ends = zip(("start", "end"), (self.pattern, self.end_pattern), strict=True)
-        start, end = (Date(name, pattern, 0.0, 0.0, 0.0, 1.0).read(values.field(name), "missing") for name, pattern in ends)
+        start, end = (Date(name, pattern).read(values.field(name), "missing") for name, pattern in ends)
         return (end - start) / _DAY, np.zeros(len(values), bool)
-
-    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
-        return robust_scale(read, self.middle, self.scale, (self.low, self.high))
-
-    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return (read < self.low) | (read > self.high)
 
     def description(self) -> str:
         return f"days from `{self.start}` to `{self.end}`, {self.low:.6g} to {self.high:.6g}"
@@ -156,7 +139,7 @@ class Difference(Column):
 def difference(first: Date, second: Date, table: pa.Table) -> Difference | None:
     """Days between two columns of dates, if nearly always the same one comes first and not always by as much."""
     name, ends = f"{second.name} − {first.name}", (first.name, second.name, first.pattern, second.pattern)
-    draft = Difference(name, *ends, 0.0, 0.0, 0.0, 1.0)
+    draft = Difference(name, *ends)
     read = draft.read(draft.cells(table))
     if (read < 0).mean() > (read > 0).mean() and first.name != second.name:
         ends, read = (second.name, first.name, second.pattern, first.pattern), -read
@@ -187,7 +170,7 @@ def date(name: str, values: pa.Array | pa.ChunkedArray, errors: str | None = Non
         'date, 1999-12-31 to 2000-01-01, written DD.MM.YYYY'
     """
     values = plain(values)
-    column = Date(name, CLOCKS[0] if pa.types.is_time(values.type) else ISO, 0.0, 0.0, 0.0, 1.0)
+    column = Date(name, CLOCKS[0] if pa.types.is_time(values.type) else ISO)
     if not is_date(values.type):
         levels, counts = levels_of(text(values))
         inferred = draft_date(levels, counts, READABLE if errors is None else 0)

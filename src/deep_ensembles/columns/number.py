@@ -1,7 +1,7 @@
 """Numbers, as such or as text, with units or without; scaled by median and quartiles, so that outliers do not matter."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,31 @@ _CLOCK = r"^-?(?:(?P<d>\d+) days?,? )?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d(?:
 
 
 @dataclass(frozen=True)
-class Number(Column):
+class Scaled(Column):
+    """A column of values about their median in units of their spread; see `robust_scale` for heavy tails and outliers.
+
+    Arguments:
+        low: the least value of training.
+        high: the largest.
+        middle: the median.
+        scale: the spread.
+    """
+
+    _: KW_ONLY
+    low: float = 0.0
+    high: float = 0.0
+    middle: float = 0.0
+    scale: float = 1.0
+
+    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
+        return robust_scale(read, self.middle, self.scale, (self.low, self.high))
+
+    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return (read < self.low) | (read > self.high)
+
+
+@dataclass(frozen=True)
+class Number(Scaled):
     """A number about its median in units of its spread; see `robust_scale` for heavy tails and outliers.
 
     Missing values become the median, with an input that marks them where training had enough of them; infinite ones cannot
@@ -70,10 +94,6 @@ class Number(Column):
         ([[1.0, 0.0], [0.0, 1.0]], [True, False])
     """
 
-    low: float
-    high: float
-    middle: float
-    scale: float
     decimal: str = "."
     words: tuple[str, ...] = ()
     unit: str = ""
@@ -91,12 +111,6 @@ class Number(Column):
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         decimal = self.decimal if parsing.is_text(values.type) else "."
         return parse_numbers(parsing.text(values, (*self.gaps, *self.words)), decimal, self.unit)
-
-    def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
-        return robust_scale(read, self.middle, self.scale, (self.low, self.high))
-
-    def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-        return (read < self.low) | (read > self.high)
 
     @property
     def unit_in_words(self) -> str:
@@ -129,7 +143,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", er
         'number, 7.25 to 1234.5, decimal comma'
     """
     values = parsing.plain(values)
-    column = Number(name, 0.0, 0.0, 0.0, 1.0)
+    column = Number(name)
     if parsing.plain_numbers(values) is None:
         if parsing.is_text(values.type):
             column = draft_number(name, *parsing.levels_of(parsing.text(values)), decimal).column
@@ -161,7 +175,7 @@ def draft_number(name: str, levels: pa.Array, counts: NDArray[np.int64], decimal
     found = infer_numbers(levels, decimal, counts, clocks)
     gaps = parsing.gap_words(levels, counts, found.bad)
     counts = counts * ~parsing.flags(pc.is_in(levels, pa.array(gaps, levels.type)))
-    column = Number(name, 0.0, 0.0, 0.0, 1.0, decimal=found.decimal, unit=found.unit, converted=found.converted, gaps=gaps)
+    column = Number(name, decimal=found.decimal, unit=found.unit, converted=found.converted, gaps=gaps)
     return Draft(column, found.read, few(found.bad, counts) and bool(counts.any()), found.others)
 
 

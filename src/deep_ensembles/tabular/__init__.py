@@ -1,46 +1,24 @@
 """From a table in a file to a model and back to a table; needs the extra `tables`.
 
-Names are loaded when they are first used, so that `predict` does not wait for what only `fit` or `compare` needs.
+The names are listed once, in `__init__.pyi`, as those of the package are. They are loaded when they are first used, so that
+`predict` does not wait for what only `fit` or `compare` needs.
 """
 
-from __future__ import annotations
-
+import ast
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # what type checkers and editors see of the table below
-    from deep_ensembles.tabular.compare import Comparison, compare_table
-    from deep_ensembles.tabular.evaluate import evaluate_table, explain_table, scores_listing
-    from deep_ensembles.tabular.fit import FittedTable, fit_table, settings_of_targets
-    from deep_ensembles.tabular.model import TableModel
-    from deep_ensembles.tabular.outputs import PredictionOptions
-    from deep_ensembles.tabular.predict import Predicted, PredictedRow, predict_files, predict_row, predict_table
-    from deep_ensembles.tabular.settings import TableSettings, read_settings
-    from deep_ensembles.tabular.show import ModelSummary, show_model
+with open(f"{__path__[0]}/__init__.pyi", encoding="utf-8") as _stub:
+    _IMPORTS = [node for node in ast.parse(_stub.read()).body if isinstance(node, ast.ImportFrom)]
+_HOMES = {alias.name: str(node.module).removeprefix(f"{__name__}.") for node in _IMPORTS for alias in node.names}
 
-_NAMES = {
-    "compare": ("Comparison", "compare_table"),
-    "evaluate": ("evaluate_table", "explain_table", "scores_listing"),
-    "fit": ("FittedTable", "fit_table", "settings_of_targets"),
-    "model": ("TableModel",),
-    "outputs": ("PredictionOptions",),
-    "predict": ("Predicted", "PredictedRow", "predict_files", "predict_row", "predict_table"),
-    "settings": ("TableSettings", "read_settings"),
-    "show": ("ModelSummary", "show_model"),
-}
-
-__all__ = [
-    "Comparison", "FittedTable", "ModelSummary", "Predicted", "PredictedRow", "PredictionOptions", "TableModel",
-    "TableSettings", "compare_table", "evaluate_table", "explain_table", "fit_table", "predict_files", "predict_row",
-    "predict_table", "read_settings", "scores_listing", "settings_of_targets", "show_model",
-]  # fmt: skip
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    home = next((home for home, names in _NAMES.items() if name in names), None)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from deep_ensembles._splits import cross_validation_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recipes import Task
-from deep_ensembles.report.words import number, percent
+from deep_ensembles.report.words import CHANCE, number, percent, with_error
 from deep_ensembles.scoring import log_score
 from deep_ensembles.tabular.data import TableData
 
@@ -39,6 +39,11 @@ class Cut:
     nll: float
     coverage: float | None
 
+    @property
+    def error_text(self) -> str:
+        """The error with its standard error; of classes in per cent."""
+        return with_error(self.error, self.error_error, is_share=self.coverage is None)
+
 
 def forward_cuts(data: TableData, inputs: NDArray[np.float32], train: Callable[[Task], Ensemble]) -> list[Cut]:
     """Train on the rows before a cut, and judge by those until the next cut."""
@@ -62,15 +67,9 @@ def cuts_listing(cuts: Sequence[Cut]) -> Listing:
     is_class = cuts[0].coverage is None
     heads = ["rows before", "next rows", "wrong" if is_class else "mean absolute error", "NLL"]
     heads += [] if is_class else ["in 90 % intervals"]
-    rows = [[str(cut.before), str(cut.after), _with_error(cut), number(cut.nll), percent(cut.coverage or 0.0)][: len(heads)]
+    rows = [[str(cut.before), str(cut.after), cut.error_text, number(cut.nll), percent(cut.coverage or 0.0)][: len(heads)]
             for cut in cuts]  # fmt: skip
     return Listing("Forward cuts in time", heads, rows, drift(cuts))
-
-
-def _with_error(cut: Cut) -> str:
-    if cut.coverage is None:
-        return f"{percent(cut.error)} ± {percent(cut.error_error)}"
-    return f"{number(cut.error, 3)} ± {number(cut.error_error, 2)}"
 
 
 def drift(cuts: Sequence[Cut]) -> str:
@@ -81,8 +80,8 @@ def drift(cuts: Sequence[Cut]) -> str:
         'Quick models of earlier rows, judged by the next: errors changed from 1.00 ± 0.10 to 2.00 ± 0.10, beyond chance'
     """
     low, high = max(combinations(cuts, 2), key=_distance)
-    told = f"from {_with_error(low)} to {_with_error(high)}"
-    chance = "beyond chance" if _distance((low, high)) > _CLEAR else "no more than chance explains"
+    told = f"from {low.error_text} to {high.error_text}"
+    chance = "beyond chance" if _distance((low, high)) > _CLEAR else CHANCE
     return (f"Quick models of earlier rows, judged by the next: errors changed {told}, {chance}. "
             "That the future will be like the rows held out is an assumption.")  # fmt: skip
 

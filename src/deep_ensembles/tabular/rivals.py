@@ -73,22 +73,10 @@ def _of(mean: Any, deviation: Any) -> Normal:
     return Normal(loc, scale)
 
 
-def _linear(task: Task, seed: int) -> Predict:
-    return _with_residuals(_scaled(RidgeCV(np.logspace(-3, 4, 15))), task)
-
-
-def _scaled(model: Any) -> Pipeline:
-    return make_pipeline(StandardScaler(), model)
-
-
 def _forest(task: Task, seed: int) -> Predict:
     forest = ensemble.RandomForestRegressor(_TREES, random_state=seed, oob_score=True)
     forest.fit(task.inputs, task.targets, sample_weight=task.sample_weight)
     return _normal(forest.predict, task.targets - forest.oob_prediction_)
-
-
-def _boosting(task: Task, seed: int) -> Predict:
-    return _with_residuals(ensemble.HistGradientBoostingRegressor(random_state=seed), task)
 
 
 def _quantiles(task: Task, seed: int) -> Predict:
@@ -134,12 +122,16 @@ def _ngboost(task: Task, seed: int) -> Predict:
 
 _QUIET: dict[str, Any] = {"verbose": False, "allow_writing_files": False}  # for CatBoost
 _CLASSIFIERS: dict[str, Callable[[int], Any]] = {
-    "logistic regression": lambda seed: _scaled(LogisticRegression(max_iter=2000)),
+    "logistic regression": lambda seed: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
     "random forest": lambda seed: ensemble.RandomForestClassifier(_TREES, random_state=seed),
     "gradient boosting": lambda seed: ensemble.HistGradientBoostingClassifier(random_state=seed),
     "CatBoost": _catboost_classifier,
 }
 _REGRESSORS: dict[str, Rival] = {
-    "linear model": _linear, "random forest": _forest, "gradient boosting": _boosting, "quantile boosting": _quantiles,
-    "CatBoost": _catboost, "NGBoost": _ngboost,
+    "linear model":
+        lambda task, seed: _with_residuals(make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))), task),
+    "random forest": _forest,
+    "gradient boosting":
+        lambda task, seed: _with_residuals(ensemble.HistGradientBoostingRegressor(random_state=seed), task),
+    "quantile boosting": _quantiles, "CatBoost": _catboost, "NGBoost": _ngboost,
 }  # fmt: skip
