@@ -27,7 +27,7 @@ from sklearn.metrics import (
 from deep_ensembles import load
 from deep_ensembles.tabular import FittedTable, evaluate_table, fit_table, predict_table
 from deep_ensembles.tabular import evaluate as _evaluate
-from deep_ensembles.tabular.profile import profiles_from
+from deep_ensembles.tabular.model import profiles_from
 
 
 def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTable, tmp_path: Path) -> None:

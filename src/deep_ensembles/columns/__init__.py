@@ -4,14 +4,13 @@ Model files hold columns as plain data of their own (`column_data`, `column_from
 pyarrow.
 """
 
-from deep_ensembles.columns._column import Column, Errors, TableError, TakenAsMissing, UnreadableValue
+from deep_ensembles.columns._column import Column, Errors, TableError, TakenAsMissing, UnreadableValue, check_known
 from deep_ensembles.columns._frames import arrow_table, encode_frame, learn_frame
 
 # isort: off
 from deep_ensembles.columns._schema import (
-    FITS, KINDS, Schema, check_known, column_data, column_from, identifies_rows, infer_schema, kind_of,
+    FITS, KINDS, Schema, check_fields, column_data, column_from, identifies_rows, infer_schema, kind_of, stored_schema,
 )  # fmt: skip
-from deep_ensembles.columns._stored import check_fields, stored_schema
 from deep_ensembles.columns._target import (
     TASKS, Target, infer_target, read_groups, read_times, read_weights, skewness,
 )  # fmt: skip

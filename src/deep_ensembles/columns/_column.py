@@ -1,8 +1,10 @@
 """The base class of all kinds of columns, and the errors that unusable tables and values raise."""
 
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
+from difflib import get_close_matches
 from threading import Lock
 from typing import Any
 
@@ -18,6 +20,25 @@ _MOST_WORDS, _MOST_SHOWN = 50, 60
 
 class TableError(ValueError):
     """A table that cannot be used; the message names the file or column, the place and the cure."""
+
+
+def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
+    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
+
+    Example:
+        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
+        Traceback (most recent call last):
+        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
+    """
+    known = set(names)
+    lacking = next((name for name in wanted if name not in known), None)
+    if lacking is None:
+        return
+    by_folded = {name.casefold(): name for name in reversed(names)}
+    close = get_close_matches(lacking.casefold(), by_folded, 1)
+    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
+    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
+    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
 
 
 class UnreadableValue(ValueError):

@@ -1,13 +1,12 @@
-"""Which kind each column of a table is, and the schema that turns rows into inputs of a network."""
+"""Which kind each column of a table is, and the schema that turns rows into inputs of a network; loaded with checks."""
 
 import re
-import textwrap
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, fields
 from itertools import accumulate, combinations, pairwise
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,10 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, Errors, TableError, field_data, fields_from
+from deep_ensembles.columns._column import Column, Errors, TableError, check_known, field_data, fields_from
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
-from deep_ensembles.columns.date import CLOCKS, Date, Difference, date, difference, draft_date
+from deep_ensembles.columns.date import CLOCKS, PATTERNS, Date, Difference, date, difference, draft_date
 from deep_ensembles.columns.number import READABLE, Number, draft_number, number
 from deep_ensembles.columns.text import Text, text
 
@@ -39,6 +38,13 @@ _MANY_LEVELS = 1000
 _MOST_SHOWN = 50
 _EXAMPLES = 3
 _FORMER = ("infinite",)  # fields that model files of earlier versions have
+# What a field of a column may be, by its annotation; a tuple holds values of one type.
+_FIELDS: dict[Any, Callable[[Any], bool]] = {
+    str: lambda value: isinstance(value, str),
+    bool: lambda value: isinstance(value, bool),
+    int: lambda value: type(value) is int and 0 <= value < 2**53,
+    float: lambda value: type(value) in (int, float) and abs(value) <= sys.float_info.max,
+}
 
 
 @dataclass(frozen=True)
@@ -156,25 +162,6 @@ class Schema:
 
 def _shown(lines: list[list[str]]) -> list[list[str]]:
     return [*lines[:_MOST_SHOWN], ["…", f"{len(lines) - _MOST_SHOWN} more"]] if len(lines) > _MOST_SHOWN + 1 else lines
-
-
-def check_known(owner: str, wanted: Iterable[str], names: Sequence[str]) -> None:
-    """Raise for the first name that is not among those of the columns, with the one that may have been meant.
-
-    Example:
-        >>> check_known("houses.csv", ["pirce"], ["size", "price"])
-        Traceback (most recent call last):
-        deep_ensembles.columns._column.TableError: houses.csv has no column `pirce`; did you mean `price`?
-    """
-    known = set(names)
-    lacking = next((name for name in wanted if name not in known), None)
-    if lacking is None:
-        return
-    by_folded = {name.casefold(): name for name in reversed(names)}
-    close = get_close_matches(lacking.casefold(), by_folded, 1)
-    some = textwrap.shorten(", ".join(names[:20]) + ", …" * (len(names) > 20), 200, placeholder=" …")
-    hint = f"did you mean `{by_folded[close[0]]:.60}`?" if close else f"it has {some}"
-    raise TableError(f"{owner} has no column `{lacking:.60}`; {hint}")
 
 
 def infer_schema(
@@ -358,3 +345,38 @@ def column_from(data: Mapping[str, Any]) -> Column:
     if kind not in KINDS:
         raise ValueError(f"the model file names a column of kind {kind!r}, which this version does not know")
     return KINDS[kind](**fields_from({name: value for name, value in data.items() if name not in ("kind", *_FORMER)}))
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    if get_origin(annotation) is not tuple:
+        return _FIELDS[annotation](value)
+    item = get_args(annotation)[0]
+    kinds = get_args(item) or (item,)
+    return isinstance(value, tuple) and any(all(type(part) is kind for part in value) for kind in kinds)
+
+
+def check_fields(described: Any) -> None:
+    """Raise unless the fields of a column or target are what their annotations say."""
+    annotations = get_type_hints(type(described))
+    for field in fields(described):
+        value, annotation = getattr(described, field.name), annotations[field.name]
+        require(_fits(value, annotation), field.name, f"{annotation}", value)
+
+
+def stored_schema(data: Mapping[str, Any], n_inputs: int) -> Schema:
+    """The schema that a file describes (see `Schema.data`), if it is usable and makes so many inputs."""
+    schema = Schema.from_data(data)
+    require(len(set(schema.labels)) == len(schema.columns), "columns", "of different names", schema.labels)
+    for column in schema.columns:
+        check_fields(column)
+        possible = {"buckets": range(1, n_inputs + 1), "decimal": (".", ","), "pattern": PATTERNS, "end_pattern": PATTERNS}
+        for name, values in possible.items():
+            value = getattr(column, name, None)
+            require(value is None or value in values, name, "one that training gives", value)
+        require(getattr(column, "scale", 1) > 0, "scale", "more than 0", column)
+        column.summary()
+    width = sum(column.width for column in schema.columns)
+    require(width == n_inputs, "columns", f"of {n_inputs} inputs", width)
+    # Whatever else does not fit shows when a row is read.
+    schema.encode(pa.table({name: pa.array([None], pa.string()) for name in schema.names}), "missing")
+    return schema

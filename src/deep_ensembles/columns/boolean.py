@@ -9,10 +9,8 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, missing_values
 from deep_ensembles.columns._parsing import flags, nulls, text
 
-_PAIRS = (
-    *(("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0")),
-    *(("ja", "nein"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("wahr", "falsch"), ("vrai", "faux")),
-)
+_PAIRS = (("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0"),
+          ("ja", "nein"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("wahr", "falsch"), ("vrai", "faux"))  # fmt: skip
 _TRUE, _FALSE = (sorted({pair[side] for pair in _PAIRS}) for side in (0, 1))
 
 

@@ -15,11 +15,9 @@ _PARTS = ("month", "weekday", "hour")
 ISO = "ISO"
 _YEAR_1000, _YEAR_1900 = -30610224000.0, -2208988800.0
 _ZONE = r"\d[Tt ]?\d\d:\d\d.*([Zz]|[+-]\d\d(:?\d\d)?)$"
-_DAYS = (
-    *("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d"),
-    *("%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%b %d %Y", "%d. %b %Y", "%a, %d %b %Y", "%Y-%b-%d", "%d%b%Y"),
-    *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y"),
-)
+_DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%m.%d.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%Y-%m-%d",
+         "%d %b %Y", "%d-%b-%Y", "%d-%b-%y", "%b %d, %Y", "%b %d %Y", "%d. %b %Y", "%a, %d %b %Y", "%Y-%b-%d", "%d%b%Y",
+         "%m/%d/%y", "%d/%m/%y", "%d.%m.%y")  # fmt: skip
 _MONTHS, QUARTER = ("%b %Y", "%b. %Y", "%b-%Y", "%Y-%m", "%Y/%m", "%m/%Y", "%Y %b", "%Y-%b"), "YYYY-Qn"
 _TIMES = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S", ", %H:%M", ", %H:%M:%S", " %I:%M %p", " %I:%M:%S %p", ", %I:%M:%S %p")
 CLOCKS = ("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p")

@@ -174,8 +174,8 @@ def _scores(sources: Sources, subject: Subject) -> list[Score]:
         scores.append(Score(f"Top-{_TOP} error", meaning, "lower", *values, share=True))
     for name, long, kind in (("ECE", "expected", "equally wide"), ("ACE", "adaptive", "equally full")):
         meaning = f"{long} calibration error: mean distance of accuracy from confidence over {N_BINS} {kind} bins"
-        calibration = partial(_calibration_error, adaptive=name == "ACE")
-        scores.append(Score(name, meaning, "lower", *sources.apply(calibration), share=True))
+        error = sources.apply(partial(_calibration_error, adaptive=name == "ACE"))
+        scores.append(Score(name, meaning, "lower", *error, share=True))
     # A constant is equally confident of every row, and detects nothing.
     ensemble, single, _ = sources._replace(constant={}).apply(_error_detection)
     if ensemble is not None:

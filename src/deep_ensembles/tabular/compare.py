@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deep_ensembles import metrics
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
-from deep_ensembles._splits import cross_validation_splits
+from deep_ensembles._splits import Split, cross_validation_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
@@ -34,7 +34,6 @@ OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", 
 DEFAULT = "with default head"  # another deep ensemble, where a head is asked for
 _DROPOUT_RATE, _SAMPLES = 0.1, 50
 _DROPOUT: dict[str, Any] = {"hidden_sizes": (100, 100), "learning_rate": 0.003, "early_stopping": True}
-Fold = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ _SCORES: Mapping[str, _Scores] = {
 }  # fmt: skip
 
 
-def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Fold]:
+def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Split]:
     n = len(read)
     if read.times is None and read.groups is not None and (n_groups := len(np.unique(read.groups))) < n_folds:
         raise TableError(f"`{settings.group}` has {n_groups} groups, too few for {n_folds} folds")
@@ -186,7 +185,7 @@ class _Methods:
     inputs: NDArray[np.float32]
     dense: NDArray[np.float32]
     read: TableData
-    folds: list[Fold]
+    folds: list[Split]
     settings: TableSettings
     how: Mapping[str, Any]
     chosen: Sequence[str] = (SINGLE, DROPOUT, MSE)

@@ -110,7 +110,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     for note in files.notes:
         log(f"note: {note}")
     decimal = "," if files.decimal_comma_likely else "."
-    target, y, kept = _inferred_target(whole[settings.target], settings, decimal)
+    target, y, kept = _target_of(whole[settings.target], settings, decimal)
     head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)
     for note in target.notes:
@@ -152,9 +152,7 @@ def _looked_at(data: TableData, settings: TableSettings) -> TableData:
     return replace(data, copies=groups, notes=tuple(notes))
 
 
-def _inferred_target(
-    values: Any, settings: TableSettings, decimal: str
-) -> tuple[columns.Target, NDArray[Any], NDArray[np.bool_]]:
+def _target_of(values: Any, settings: TableSettings, decimal: str) -> tuple[columns.Target, NDArray[Any], NDArray[np.bool_]]:
     try:
         return columns.infer_target(settings.target, values, settings.known_task, decimal, settings.errors)
     except columns.UnreadableValue as error:

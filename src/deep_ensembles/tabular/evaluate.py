@@ -29,9 +29,8 @@ from deep_ensembles.report import (
 )
 from deep_ensembles.tabular.files import TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
-from deep_ensembles.tabular.model import TableModel
+from deep_ensembles.tabular.model import Profiler, TableModel
 from deep_ensembles.tabular.predict import BATCH_ROWS
-from deep_ensembles.tabular.profile import Profiler
 
 SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3

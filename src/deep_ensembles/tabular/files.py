@@ -46,9 +46,7 @@ class ParquetFile:
         """How many rows there are."""
         return sum(self.groups)
 
-    def batches(
-        self, columns: Sequence[str], batch_rows: int, groups: Sequence[int] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], most: int, groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of some columns, of all row groups or some; memory holds a few batches, whatever the size of groups."""
         places = [self.names.index(name) for name in columns]
         try:
@@ -56,7 +54,7 @@ class ParquetFile:
                 stored = file.schema_arrow.names
                 wanted = [stored[place] for place in places]
                 everything = not wanted or any(stored.count(name) > 1 for name in wanted)
-                for batch in file.iter_batches(batch_rows, groups, None if everything else wanted):
+                for batch in file.iter_batches(most, groups, None if everything else wanted):
                     chosen = [batch.column(key) for key in (places if everything else wanted)]
                     yield _named(list(map(_without_dictionary, chosen)), columns, batch.num_rows)
         except (pa.ArrowException, OSError) as error:

@@ -27,8 +27,7 @@ from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_value
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
-from deep_ensembles.tabular.model import TableModel
-from deep_ensembles.tabular.profile import Profiler, profile_columns, profile_data
+from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, profile_data
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
 from deep_ensembles.training import Checkpoint

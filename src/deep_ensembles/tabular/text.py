@@ -220,12 +220,12 @@ class TextFile:
     notes: list[str] = field(default_factory=list)
     n_rows: int | None = None
 
-    def batches(self, columns: Sequence[str], batch_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, columns: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
         """The rows of some columns."""
         try:
             for batch in self._blocks(columns):
-                for start in range(0, batch.num_rows, batch_rows):
-                    yield batch.slice(start, batch_rows)
+                for start in range(0, batch.num_rows, most):
+                    yield batch.slice(start, most)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
             raise _uneven(self, str(error)) from error
         except UnicodeError as error:

@@ -28,7 +28,6 @@ class TableWriter:
         self._path, self._stack = path, stack
         self._writer: Any = None
         self._schema = pa.schema([])
-        self.n_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
@@ -42,7 +41,6 @@ class TableWriter:
         else:
             lines = (json.dumps(json_ready(row), ensure_ascii=False, default=str) + "\n" for row in rows.to_pylist())
             self._writer.write("".join(lines).encode())
-        self.n_rows += batch.num_rows
 
 
 def _cast(values: pa.Array, wanted: pa.Field) -> pa.Array:
