@@ -25,7 +25,7 @@ _FIRST, _RANKING_POINTS = 0.1, 60
 _FEWEST_RANKED = 5  # rows of a class, below which nothing is said of how well it is ranked
 
 
-def class_values(prediction: Mixture, target: Tensor, subject: Subject) -> dict[str, Tensor]:
+def row_values(prediction: Mixture, target: Tensor, subject: Subject) -> dict[str, Tensor]:
     """What predictions of classes were worth, row by row; where the point is the median, classes have an order."""
     probs = prediction.probs
     confidence, predicted = probs.max(-1)
@@ -42,14 +42,14 @@ def class_values(prediction: Mixture, target: Tensor, subject: Subject) -> dict[
     return values | {"place": (order == target[:, None]).double().argmax(-1)}
 
 
-def class_details(prediction: Mixture, target: Tensor) -> dict[str, Tensor]:
+def row_details(prediction: Mixture, target: Tensor) -> dict[str, Tensor]:
     """What else is shown of the ensemble's rows."""
     parts = {name: getattr(prediction, name) for name in ("aleatoric", "epistemic", "disagreement")}
     truth = prediction.probs.gather(-1, target[:, None])[:, 0]
     return {"actual": target, "truth": truth, "entropy": prediction.entropy(), **parts}
 
 
-def class_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
+def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to predicted classes."""
     rows, labels = sources.ensemble, subject.labels
     scores, curves, rare = _scores(sources, subject), _curves(sources, len(labels)), _rare_class(sources)

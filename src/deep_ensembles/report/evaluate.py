@@ -15,22 +15,16 @@ from deep_ensembles._tensors import checked_target, has_classes, is_structured, 
 from deep_ensembles.distributions import Delta, Ordered, family, indexed, is_whole, rebuilt, scaling_of
 from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
-from deep_ensembles.report.classes import class_details, class_fields, class_values
+from deep_ensembles.report import classes, numbers, times
 from deep_ensembles.report.evaluation import Evaluation, Unseen
-from deep_ensembles.report.numbers import number_details, number_fields, number_values
 from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, over_time, recalled
 from deep_ensembles.report.segments import drifts, grouped, segments
 from deep_ensembles.report.summary import summarized
-from deep_ensembles.report.times import brier_moments, time_details, time_fields, time_values
 from deep_ensembles.report.words import lead_verdict
 from deep_ensembles.scoring import log_score
 
-# For each task what is kept of every row, of the ensemble's rows alone, and made of all rows.
-_TASKS: dict[str, tuple[Any, Any, Any]] = {
-    "classes": (class_values, class_details, class_fields),
-    "numbers": (number_values, number_details, number_fields),
-    "times": (time_values, time_details, time_fields),
-}
+# For each task what is kept of every row (`row_values`), of the ensemble's alone (`row_details`), and made of all rows.
+_TASKS: dict[str, Any] = {"classes": classes, "numbers": numbers, "times": times}
 _BATCH_ROWS = 16384
 
 
@@ -90,7 +84,7 @@ def evaluate(
         names, n_classes = tuple(map(str, labels)), len(subject.labels)
         require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
         subject = subject._replace(labels=names)
-    fields = _TASKS[subject.task][2](sources, subject, columns)
+    fields = _TASKS[subject.task].report_fields(sources, subject, columns)
     fields |= _several_fields(sources, subject, fields)
     about = {str(name): str(value) for name, value in (about or {}).items()} | fields.pop("about", {})
     fields |= {"n_rows": len(sources.ensemble["actual"]), "n_members": subject.n_members, "about": about, "unseen": unseen}
@@ -132,11 +126,11 @@ def _collect(batches: Any, constant: Distribution | None, coverage: float) -> tu
         batch = _one_target(whole)
         prediction, target = batch.prediction, batch.target
         subject = _subject(batch, constant, coverage)
-        values, details, _ = _TASKS[subject.task]
+        task = _TASKS[subject.task]
         repeated = None if constant is None else _repeated(constant, prediction)
-        ensemble, member, same = ({} if source is None else _vectors(values(source, target, subject))
+        ensemble, member, same = ({} if source is None else _vectors(task.row_values(source, target, subject))
                                   for source in (prediction, batch.single, repeated))  # fmt: skip
-        ensemble |= _vectors(details(prediction, target))
+        ensemble |= _vectors(task.row_details(prediction, target))
         if repeated is not None and not subject.labels and not _is_match(repeated, prediction):
             same.pop("nll", None)
         if batch.which is not None and whole.prediction.event_shape:
@@ -217,7 +211,7 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
         mixture = _mixture(prediction)
         if is_structured(batch.target) and shape[0]:
             checked = _checked_times(mixture, batch.target)
-            moments = moments or batch.moments or brier_moments(checked.numpy())
+            moments = moments or batch.moments or times.brier_moments(checked.numpy())
         else:
             checked = checked_target(mixture, batch.target).detach().cpu() if shape[0] else batch.target
         for start in range(0, shape[0], _BATCH_ROWS):
@@ -307,7 +301,7 @@ def beside_targets(
         >>> [batch.target for batch in beside_targets([rows[:3], rows[3:]], [5, 6, 7, 8])]
         [[5, 6, 7], [8]]
     """
-    start, moments = 0, brier_moments(times_and_events("targets", targets)) if is_structured(targets) else ()
+    start, moments = 0, times.brier_moments(times_and_events("targets", targets)) if is_structured(targets) else ()
     for prediction, single in zip(predictions, repeat(None) if singles is None else singles, strict=False):
         stop = start + prediction.batch_shape[0]
         batch = Batch(prediction, targets[start:stop], single, point, which, moments)

@@ -21,7 +21,7 @@ _TARGET_BINS = 24
 _UNITS = "in the target's units"
 
 
-def number_values(prediction: Prediction, target: torch.Tensor, subject: Subject) -> dict[str, torch.Tensor]:
+def row_values(prediction: Prediction, target: torch.Tensor, subject: Subject) -> dict[str, torch.Tensor]:
     """What predictions of numbers were worth, row by row."""
     coverage = subject.coverage
     low, high = quantiles(prediction, (1 - coverage) / 2, (1 + coverage) / 2)
@@ -49,7 +49,7 @@ def _scored(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Ten
     return values
 
 
-def number_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
+def row_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
     """What else is shown of the ensemble's rows; parts of a variance only where it is finite."""
     if not bool(prediction.variance.isfinite().all()):
         return {"actual": target}
@@ -57,7 +57,7 @@ def number_details(prediction: Prediction, target: torch.Tensor) -> dict[str, to
     return {"actual": target, **{name: variance.clamp_min(0).sqrt() for name, variance in parts.items()}}
 
 
-def number_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
+def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to predicted numbers."""
     measure = _add_uncertainty(sources, subject.coverage)
     rows, point = sources.ensemble, subject.point

@@ -67,10 +67,8 @@ def draw(panel: Panel, name: str, description: str) -> str:
         # On a logarithmic axis bars may end near 0; they are cut off.
         drawn = [_coordinates(layer) for layer in layers if not (panel.logarithmic and isinstance(layer, Span))]
         x_limits, y_limits = map(_fitted, (panel.x_limits, panel.y_limits), zip(*drawn, strict=True))
-    x_places, y_places = (
-        _powers(*limits) if panel.logarithmic else _places(names, limits)
-        for names, limits in ((panel.x_ticks, x_limits), (panel.y_ticks, y_limits))
-    )
+    sides = (panel.x_ticks, x_limits), (panel.y_ticks, y_limits)
+    x_places, y_places = (_powers(*ends) if panel.logarithmic else _places(names, ends) for names, ends in sides)
     across, aside = (max((len(text) for _, text in places), default=0) for places in (x_places, y_places))
     slanted = bool(panel.x_ticks and x_places) and across * _CHARACTER > (_WIDTH - 120) / len(x_places)
     below = 40.0 + 0.75 * _CHARACTER * across if slanted else _BOTTOM

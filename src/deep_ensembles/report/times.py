@@ -12,9 +12,9 @@ from deep_ensembles._tensors import checked_events
 from deep_ensembles.metrics import concordance_index
 from deep_ensembles.metrics.survival import brier_weights, kaplan_meier, survival
 from deep_ensembles.recalibration import Prediction
+from deep_ensembles.report import numbers
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score
-from deep_ensembles.report.numbers import number_details, quantiles
 from deep_ensembles.report.rows import MIN_ROWS, Columns, Rows, Sources, Subject, Vector
 from deep_ensembles.report.words import count, coverage_verdict, level, number, percent, share_verdict
 from deep_ensembles.scoring import censored
@@ -35,22 +35,22 @@ def brier_moments(pairs: Any) -> tuple[float, ...]:
     return tuple(np.linspace(first, last, _N_MOMENTS).tolist()) if first < last < times.max() else ()
 
 
-def time_values(prediction: Prediction, target: torch.Tensor, subject: Subject) -> dict[str, torch.Tensor]:
+def row_values(prediction: Prediction, target: torch.Tensor, subject: Subject) -> dict[str, torch.Tensor]:
     """What predictions of times were worth, row by row; of the chance to exceed the moments a column each."""
     time, coverage = target[:, 0], subject.coverage
-    median, low, high = quantiles(prediction, 0.5, (1 - coverage) / 2, (1 + coverage) / 2)
+    median, low, high = numbers.quantiles(prediction, 0.5, (1 - coverage) / 2, (1 + coverage) / 2)
     moments = [time, *(torch.full_like(time, moment) for moment in subject.moments)]
     above = torch.from_numpy(np.stack([survival(prediction, moment) for moment in moments], 1))
     values = {"median": median, "low": low, "high": high, "nll": censored()(prediction, target)}
     return values | {"level": prediction.cdf(time).clamp(0, 1), "above": above[:, 0], "survival": above[:, 1:]}
 
 
-def time_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
+def row_details(prediction: Prediction, target: torch.Tensor) -> dict[str, torch.Tensor]:
     """What else is shown of the ensemble's rows."""
-    return {**number_details(prediction, target[:, 0]), "event": target[:, 1]}
+    return {**numbers.row_details(prediction, target[:, 0]), "event": target[:, 1]}
 
 
-def time_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
+def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -> dict[str, Any]:
     """The fields of an `Evaluation` that are special to censored times."""
     rows, n_rows = sources.ensemble, len(sources.ensemble["actual"])
     happened = checked_events("target", np.stack([rows["actual"], rows["event"]], 1))[:, 1] == 1

@@ -93,8 +93,7 @@ class _Rows:
     def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
         schema, target = self.model.schema, self.model.target
-        kept: list[pa.Table] = []
-        places: list[np.ndarray] = []
+        kept, places = list[pa.Table](), list[np.ndarray]()
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
         member, first_row = self.model.single, 1

@@ -37,11 +37,9 @@ _NEGLIGIBLE = 1e-9  # the probability outside that no score shows
 def heads() -> Mapping[str, Any]:
     """The heads that one column can have, by their names in small letters."""
     known = {name.removeprefix("heads."): head for name, head in known_objects().items() if name.startswith("heads.")}
-    return {
-        re.sub(r"(?<=.)(?=[A-Z])", "_", name).lower(): head
-        for name, head in known.items()
-        if head.kind in ("numbers", "counts", "classes") and head is not Point  # which has no spread to learn
-    }
+    # A point has no spread to learn.
+    return {re.sub(r"(?<=.)(?=[A-Z])", "_", name).lower(): head for name, head in known.items()
+            if head.kind in ("numbers", "counts", "classes") and head is not Point}  # fmt: skip
 
 
 def head_named(text: str) -> Any:

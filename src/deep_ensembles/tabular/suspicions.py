@@ -80,7 +80,7 @@ class Suspicions:
                        f"{_quoted(drop)} if it is not known beforehand")  # fmt: skip
             if not given and (found := nearly_determined(self.y, self.inputs)):
                 given, share, how = set(found[0]), np.floor(1e4 * found[1]) / 1e4, found[2]
-                listed, dropped = (mark.join(map(name_of, found[0])) for mark, name_of in ((", ", _ticked), (",", _quoted)))
+                listed, dropped = ", ".join(f"`{column}`" for column in found[0]), ",".join(map(_quoted, found[0]))
                 yield (f"{share:.2%} of what varies in `{name}` is {how} of {listed} ({shown}), which need not be learnt: "
                        f"--drop {dropped} if it is not known beforehand")  # fmt: skip
         rows = np.arange(len(self.y)) if self.copies is None else np.unique(self.copies)
@@ -127,11 +127,8 @@ class Suspicions:
                 said.setdefault(place, []).append(name)
                 exact |= {name} if error <= 1e-9 and n_numbers >= 10 else set()
         counted = {place: sum(not np.isnan(self.numbers[name][place]) for name in one_sign) for place in said}
-        return {
-            place: (names, counted[place])
-            for place, names in said.items()
-            if 2 * len(names) >= counted[place] and (len(names) > 1 or names[0] in exact)
-        }
+        return {place: (names, counted[place]) for place, names in said.items()
+                if 2 * len(names) >= counted[place] and (len(names) > 1 or names[0] in exact)}  # fmt: skip
 
     @cached_property
     def named_totals(self) -> Mapping[int, str]:
@@ -205,10 +202,6 @@ def _sentinels(values: NDArray[np.float64]) -> list[tuple[float, NDArray[np.int6
         if is_apart:
             found.append((float(end), places, others))
     return found
-
-
-def _ticked(name: str) -> str:
-    return f"`{name}`"
 
 
 def _quoted(name: str) -> str:
