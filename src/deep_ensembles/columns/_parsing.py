@@ -109,8 +109,7 @@ def floats(values: pa.Array) -> NDArray[np.float64]:
     if pa.types.is_time(kind) or pa.types.is_duration(kind) or pa.types.is_timestamp(kind):
         per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
         return floats(values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())) / per_second
-    read: NDArray[np.float64] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return read
+    return values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
 
 
 def nulls(values: pa.Array) -> NDArray[np.bool_]:

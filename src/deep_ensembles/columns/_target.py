@@ -84,8 +84,7 @@ class Target:
 
     def unread(self, values: pa.Array, read: NDArray[np.float64]) -> list[str]:
         """The values that are there, but are no class that training saw; `read` is what they were read as."""
-        texts = text(values, self.gaps)
-        return list(texts.filter(pa.array(np.isnan(read))).drop_null().to_pylist())
+        return list(text(values, self.gaps).filter(pa.array(np.isnan(read))).drop_null().to_pylist())
 
     @property
     def label(self) -> str:

@@ -342,8 +342,7 @@ def _split(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[n
     factors = np.array([*_MANY.values(), 1.0])[pc.index_in(many, pa.array(list(_MANY), many.type)).fill_null(len(_MANY))]
     negative = parsing.flags(pc.match_substring_regex(text, r"^[^0-9]*[-−(]"))
     parts = [*map(pieces.field, ("before", "of", "known", "things", "word")), pa.scalar(" ", text.type)]
-    written = pc.binary_join_element_wise(*parts)
-    codes = pc.utf8_trim_whitespace(written).dictionary_encode()
+    codes = pc.utf8_trim_whitespace(pc.binary_join_element_wise(*parts)).dictionary_encode()
     read = parsing.floats(filled.cast(pa.float64())) * factors * np.where(negative, -1, 1)
     read[np.isinf(read)] = np.nan
     # 2B may be a flat: B is a billion of money, or where digits follow a decimal mark.

@@ -85,8 +85,7 @@ def _render(evaluation: Evaluation, title: str) -> str:
     shown |= {"comparisons": _comparisons(evaluation), "trust": _trust(evaluation)}
     for kind in ("uncertain", "wrong"):
         shown[kind] = [_example_texts(example, evaluation.coverage) for example in getattr(evaluation, kind)]
-    page: str = template.render(**files, **shown)
-    return page
+    return template.render(**files, **shown)
 
 
 @cache

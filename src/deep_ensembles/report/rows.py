@@ -317,8 +317,7 @@ def unseen_values(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
         if len(rows):
             farthest = column[rows[np.argsort(-distance[rows], kind="stable")[:100]]]
             shown = tuple(dict.fromkeys(map(cell, farthest.tolist())))[:_UNSEEN_EXAMPLES]
-            seen = f"{cell(least)} to {cell(most)}"
-            columns.append(Unseen(str(name), seen, len(rows), len(rows) / len(column), shown))
+            columns.append(Unseen(str(name), f"{cell(least)} to {cell(most)}", len(rows), len(rows) / len(column), shown))
     return sorted(columns, key=lambda column: -column.rows)
 
 

@@ -97,8 +97,7 @@ def _fewest(values: Vector) -> tuple[list[int], float] | None:
 
 def _formulas(names: list[str], values: Vector, y: Vector) -> Iterator[tuple[str, str]]:
     first = _rows_in_halves(y)
-    straight = _nearly_straight(values[:, first], y[first])
-    alone = {i: line for i in straight if (line := _line(values[i], y)) is not None}
+    alone = {i: line for i in _nearly_straight(values[:, first], y[first]) if (line := _line(values[i], y)) is not None}
     for i, line in alone.items():
         yield _formula(f"`{names[i]}`", line), names[i]
     left = [i for i in range(len(names)) if i not in alone]
@@ -115,9 +114,8 @@ def _formulas(names: list[str], values: Vector, y: Vector) -> Iterator[tuple[str
 
 def _rows_in_halves(y: Vector) -> NDArray[np.int64]:
     """Some rows, those of small y before as many of large y."""
-    order = np.argsort(y, kind="stable")
     places = np.linspace(0, len(y) - 1, min(_FIRST_LOOK, len(y) // 2 * 2)).round().astype(np.int64)
-    return order[places]
+    return np.argsort(y, kind="stable")[places]
 
 
 def _combined(one: Vector, others: Vector) -> Vector:

@@ -292,8 +292,7 @@ class HeldOut:
             return None
         known = mixture[torch.from_numpy(rows)], torch.from_numpy(self.target[rows])
         if self.name != "auto":
-            fitted: recalibration.Recalibration = getattr(recalibration, self.name)(*known)
-            return fitted
+            return getattr(recalibration, self.name)(*known)
         groups = None if self.groups is None else self.groups[rows]
         if groups is not None and len(np.unique(groups)) < 2:
             return None

@@ -94,8 +94,7 @@ class _Batch:
     @cached_property
     def predicted(self) -> NDArray[np.int64]:
         """The number of the most probable class, or where classes have an order of the median."""
-        ordered = _has_median(self.model, self.options)
-        return self.reached(0.5) if ordered else self.probabilities.argmax(1)
+        return self.reached(0.5) if _has_median(self.model, self.options) else self.probabilities.argmax(1)
 
     @cached_property
     def confidence(self) -> NDArray[np.float64]:
@@ -231,8 +230,7 @@ def predict_batch(
             inputs, is_unseen = part.schema.encode_with_unseen(cells, errors, numbered[1])
             unseen.append(is_unseen.sum(0))
             mixture, fitted = part.ensemble.mixture(inputs), part.ensemble.recalibration
-            both = map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture)))
-            batch = _Batch(part, options, *both)
+            batch = _Batch(part, options, *map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture))))
             for output, _ in _outputs(part, options):
                 values = output.values(batch)
                 columns += list(values.T) if "<" in output.name else [values]

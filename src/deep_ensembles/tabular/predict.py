@@ -149,8 +149,7 @@ def predict_files(
     marked = None if chosen.threshold is None else abstained
     named = [(posixpath.basename(part.source), record.get("notes", ())) for part, record in zip(parts, records, strict=True)]
     notes = [f"{name}: {note.removeprefix(f'{name}: ')}" for name, several in named for note in several][:_MOST_NOTES]
-    done_before = len(parts) - len(todo)
-    return Predicted(rows, marked, records[0]["ignored"], dict(unseen), len(parts), done_before, notes)
+    return Predicted(rows, marked, records[0]["ignored"], dict(unseen), len(parts), len(parts) - len(todo), notes)
 
 
 def _predict_part(model: TableModel, options: dict[str, Any], part: Part) -> None:

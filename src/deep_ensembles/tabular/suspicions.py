@@ -140,8 +140,7 @@ class Suspicions:
             is_number = isinstance(kinds.get(name), columns.Number) and not kinds[name].words  # type: ignore[attr-defined]
             if not is_text or is_number or name == self.target.name:
                 continue
-            said = pc.fill_null(pc.match_substring_regex(values, _TOTAL), False).to_numpy()
-            places = np.flatnonzero(said).tolist()
+            places = np.flatnonzero(pc.fill_null(pc.match_substring_regex(values, _TOTAL), False).to_numpy()).tolist()
             if 0 < len(places) <= max(1, len(self.rows) // 100):
                 found |= {place: values[place].as_py() for place in places[:3] if self._is_large(place)}
         return found

@@ -247,8 +247,7 @@ class TextFile:
 
     def _reader(self, columns: Sequence[str], block: int) -> Iterator[pa.RecordBatch]:
         parse = csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True)
-        kinds = dict.fromkeys(self.names, pa.binary())
-        convert = csv.ConvertOptions(column_types=kinds, include_columns=list(columns))
+        convert = csv.ConvertOptions(column_types=dict.fromkeys(self.names, pa.binary()), include_columns=list(columns))
         read = csv.ReadOptions(column_names=list(self.names), block_size=block, skip_rows=self.head.skipped)
         read.skip_rows_after_names = 1
         with _open_text(self.path, self.head) as stream:

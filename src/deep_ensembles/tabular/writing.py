@@ -180,5 +180,4 @@ def _begin(path: Path | str, schema: pa.Schema, stack: ExitStack) -> Any:
         return parquet.ParquetWriter(file, schema, compression="snappy", use_dictionary=words)
     if name.endswith(".gz"):
         file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
-    separator = "\t" if ".tsv" in name else ","
-    return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(delimiter=separator))
+    return csv.CSVWriter(file, schema, write_options=csv.WriteOptions(delimiter="\t" if ".tsv" in name else ","))
