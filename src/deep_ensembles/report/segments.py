@@ -248,5 +248,4 @@ def drifts(groups: Sequence[Groups]) -> Drifts | None:
     most = [Drift(*each[:-1], chance, chance < _CHANCE) for each, chance in zip(found, chances, strict=True)]
     most.sort(key=lambda drift: (not drift.is_clear, -drift.moved))
     clear = [drift for drift in most if drift.is_clear]
-    large = sum(drift.moved >= LARGE_DRIFT for drift in clear)
-    return Drifts(len(most), len(clear), large, tuple(most[:_MOST_LISTED]))
+    return Drifts(len(most), len(clear), sum(drift.moved >= LARGE_DRIFT for drift in clear), tuple(most[:_MOST_LISTED]))

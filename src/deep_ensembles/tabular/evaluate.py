@@ -27,10 +27,9 @@ from deep_ensembles.report import (
     influences,
     unseen_columns,
 )
-from deep_ensembles.tabular.files import TableFiles, open_table, together
+from deep_ensembles.tabular.files import BATCH_ROWS, TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import Profiler, TableModel
-from deep_ensembles.tabular.predict import BATCH_ROWS
 
 SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3

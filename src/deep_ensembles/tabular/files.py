@@ -20,6 +20,7 @@ from deep_ensembles.tabular.text import TextFile, open_text_file, unique_names
 
 ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".psv", ".parquet", ".pq", ".jsonl", ".ndjson", ".xlsx")
 _PACKED = (".gz", ".bz2", ".zst")
+BATCH_ROWS = 16384  # about what a cache holds of numbers per row
 _ROWS_AT_ONCE, _PARQUET_BUFFER = 1 << 18, 1 << 18
 
 Source = str | os.PathLike[str]
@@ -145,9 +146,7 @@ class TableFiles:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows at once; columns that parts store as different types are brought to a common one, if need be text."""
         names = self._wanted(columns)
-        with _without_folder(self.folder):
-            parts = [list(file.batches(names, _ROWS_AT_ONCE)) for file in self.files]
-        tables = [pa.Table.from_batches(batches) for batches in parts if batches]
+        tables = [pa.Table.from_batches([batch]) for batch in self.batches(names, _ROWS_AT_ONCE)]
         return together(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in names})
 
     def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:

@@ -247,8 +247,7 @@ def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, r
     times, same = None if time is None else row_times(time, judged.table[time]), "these rows are those of training"
     facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, same, model.target.unit)
     shown: dict[str, Any] = {"columns": columns, "about": about, "facts": facts, "labels": model.labels}
-    evaluation = evaluate(batches, constant=model.constant, **shown)
-    return replace(evaluation, columns=profiler.facts(model.schema.labels))
+    return replace(evaluate(batches, constant=model.constant, **shown), columns=profiler.facts(model.schema.labels))
 
 
 def _constant(train: TableData) -> dict[str, Any]:

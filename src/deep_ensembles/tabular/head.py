@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from numpy.polynomial.legendre import leggauss
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, constraints
@@ -365,7 +364,7 @@ class Bounded(Distribution):
         outside = self.prediction.tails(edge)[side]
         if not bool((outside > _NEGLIGIBLE).any()):
             return torch.zeros_like(outside)
-        nodes, weights = (torch.from_numpy(part).reshape(-1, 1) for part in leggauss(_NODES))
+        nodes, weights = (torch.from_numpy(part).reshape(-1, 1) for part in np.polynomial.legendre.leggauss(_NODES))
         shares, weights = (nodes + 1) / 2, weights / 2
         middle = self.prediction.icdf(torch.tensor(0.5))
         spread = self.prediction.icdf(torch.tensor(0.75)) - self.prediction.icdf(torch.tensor(0.25))

@@ -25,12 +25,11 @@ from deep_ensembles._files import file_system, location, write_atomically
 from deep_ensembles._terminal import Listing, progress
 from deep_ensembles.columns import TableError, check_known
 from deep_ensembles.execution import Execution, InProcess
-from deep_ensembles.tabular.files import Source, TableFiles, is_part, open_table, sources
+from deep_ensembles.tabular.files import BATCH_ROWS, Source, TableFiles, is_part, open_table, sources
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.outputs import PredictionOptions, check_names, check_task, column_names, predict_batch
 from deep_ensembles.tabular.writing import TABLES, check_output, writing
 
-BATCH_ROWS = 16384  # about what a cache holds of numbers per row
 _MOST_NOTES = 20
 _MOST_CLASSES = 10
 Result = TypeVar("Result")

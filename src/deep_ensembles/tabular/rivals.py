@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn import ensemble
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import cross_val_predict
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn import ensemble, linear_model, model_selection, pipeline, preprocessing
 from torch.distributions import Categorical, Distribution, Normal
 
 from deep_ensembles.distributions import Interpolated
@@ -52,14 +48,14 @@ def _classifier(build: Callable[[int], Any], task: Task, seed: int) -> Predict:
 
 def _weights(model: Any, task: Task) -> dict[str, np.ndarray]:
     """The weights of rows as `fit` takes them, of a pipeline for its last step."""
-    step = f"{model.steps[-1][0]}__" if isinstance(model, Pipeline) else ""
+    step = f"{model.steps[-1][0]}__" if isinstance(model, pipeline.Pipeline) else ""
     return {} if task.sample_weight is None else {f"{step}sample_weight": task.sample_weight}
 
 
 def _with_residuals(model: Any, task: Task) -> Predict:
     """A normal around point predictions, as wide as residuals of rows that were held out."""
     folds, weights = min(_FOLDS, len(task.inputs)), _weights(model, task)
-    held_out = cross_val_predict(model, task.inputs, task.targets, cv=folds, params=weights or None)
+    held_out = model_selection.cross_val_predict(model, task.inputs, task.targets, cv=folds, params=weights or None)
     return _normal(model.fit(task.inputs, task.targets, **weights).predict, task.targets - held_out)
 
 
@@ -71,6 +67,10 @@ def _normal(predict: Callable[[np.ndarray], Any], residuals: np.ndarray) -> Pred
 def _of(mean: Any, deviation: Any) -> Normal:
     loc, scale = (torch.from_numpy(np.array(part, dtype=np.float64)) for part in (mean, deviation))
     return Normal(loc, scale)
+
+
+def _scaled(model: Any) -> pipeline.Pipeline:
+    return pipeline.make_pipeline(preprocessing.StandardScaler(), model)
 
 
 def _forest(task: Task, seed: int) -> Predict:
@@ -122,16 +122,14 @@ def _ngboost(task: Task, seed: int) -> Predict:
 
 _QUIET: dict[str, Any] = {"verbose": False, "allow_writing_files": False}  # for CatBoost
 _CLASSIFIERS: dict[str, Callable[[int], Any]] = {
-    "logistic regression": lambda seed: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)),
+    "logistic regression": lambda seed: _scaled(linear_model.LogisticRegression(max_iter=2000)),
     "random forest": lambda seed: ensemble.RandomForestClassifier(_TREES, random_state=seed),
     "gradient boosting": lambda seed: ensemble.HistGradientBoostingClassifier(random_state=seed),
     "CatBoost": _catboost_classifier,
 }
 _REGRESSORS: dict[str, Rival] = {
-    "linear model":
-        lambda task, seed: _with_residuals(make_pipeline(StandardScaler(), RidgeCV(np.logspace(-3, 4, 15))), task),
+    "linear model": lambda task, seed: _with_residuals(_scaled(linear_model.RidgeCV(np.logspace(-3, 4, 15))), task),
     "random forest": _forest,
-    "gradient boosting":
-        lambda task, seed: _with_residuals(ensemble.HistGradientBoostingRegressor(random_state=seed), task),
+    "gradient boosting": lambda task, seed: _with_residuals(ensemble.HistGradientBoostingRegressor(random_state=seed), task),
     "quantile boosting": _quantiles, "CatBoost": _catboost, "NGBoost": _ngboost,
 }  # fmt: skip
