@@ -164,10 +164,9 @@ def _shown(lines: list[list[str]]) -> list[list[str]]:
     return [*lines[:_MOST_SHOWN], ["…", f"{len(lines) - _MOST_SHOWN} more"]] if len(lines) > _MOST_SHOWN + 1 else lines
 
 
-def infer_schema(
-    table: pa.Table, target: str | None = None, *, drop: Sequence[str] = (), kinds: Mapping[str, str] | None = None,
-    decimal: str = ".", errors: str | None = None, coded: bool = False,
-) -> Schema:  # fmt: skip
+def infer_schema(table: pa.Table, target: str | None = None, *, drop: Sequence[str] = (),
+                 kinds: Mapping[str, str] | None = None, decimal: str = ".", errors: str | None = None,
+                 coded: bool = False) -> Schema:  # fmt: skip
     """Infer what the columns of a table are from their values.
 
     Arguments:

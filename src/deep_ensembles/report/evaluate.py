@@ -49,12 +49,10 @@ class Batch(NamedTuple):
     moments: tuple[float, ...] = ()
 
 
-def evaluate(
-    batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]], *,
-    constant: Distribution | None = None, coverage: float = 0.9, labels: Sequence[Any] | None = None,
-    columns: Columns | None = None, unseen: Sequence[Unseen] | None = None, about: Mapping[str, Any] | None = None,
-    facts: RowFacts | None = None,
-) -> Evaluation:  # fmt: skip
+def evaluate(batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Prediction, Any]], *,
+             constant: Distribution | None = None, coverage: float = 0.9, labels: Sequence[Any] | None = None,
+             columns: Columns | None = None, unseen: Sequence[Unseen] | None = None, about: Mapping[str, Any] | None = None,
+             facts: RowFacts | None = None) -> Evaluation:  # fmt: skip
     """How good predictions of one number or class per row were.
 
     Batches are asked for one after another and forgotten; of each row a few dozen numbers are kept.
@@ -154,8 +152,7 @@ def _one_target(batch: Batch) -> Batch:
 def _subject(batch: Batch, constant: Distribution | None, coverage: float) -> Subject:
     mixture, point = _mixture(batch.prediction), batch.point
     if mixture.is_discrete:
-        is_ordered = isinstance(mixture.components, Ordered)
-        point = "median" if is_ordered and point in (None, "median") else "mode"
+        point = "median" if isinstance(mixture.components, Ordered) and point in (None, "median") else "mode"
         return Subject("classes", point, mixture.n_members, coverage, tuple(map(str, range(mixture.probs.shape[-1]))))
     name = "" if constant is None else family(constant)
     least = getattr(mixture.support, "lower_bound", -1.0)
@@ -282,10 +279,8 @@ def _several_fields(sources: Sources, subject: Subject, task: dict[str, Any]) ->
     return {"scores": scores, "curves": {**task["curves"], "labels": recalled(*counts)}}
 
 
-def beside_targets(
-    predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *,
-    which: int = 0, point: str | None = None,
-) -> Iterator[Batch]:  # fmt: skip
+def beside_targets(predictions: Iterable[Prediction], targets: Any, singles: Iterable[Prediction] | None = None, *,
+                   which: int = 0, point: str | None = None) -> Iterator[Batch]:  # fmt: skip
     """Batches for `evaluate`: predictions for consecutive rows, their targets, and what one member alone predicts.
 
     Arguments:

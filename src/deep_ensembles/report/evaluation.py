@@ -220,5 +220,4 @@ class Evaluation:
     def listing(self) -> Listing:
         """The scores, to print."""
         head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
-        rows = [[score.name, *map(score.text, score.values), score.aim] for score in self.scores]
-        return Listing("Scores", head, rows)
+        return Listing("Scores", head, [[score.name, *map(score.text, score.values), score.aim] for score in self.scores])

@@ -19,10 +19,8 @@ _AT_ONCE = 20_000  # rows predicted in one go
 Predict = Callable[[np.ndarray], Prediction]
 
 
-def explain(
-    predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str],
-    targets: np.ndarray | None = None, row: int | None = None,
-) -> "Influences | Reasons":  # fmt: skip
+def explain(predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str],
+            targets: np.ndarray | None = None, row: int | None = None) -> "Influences | Reasons":  # fmt: skip
     """Which columns drive predictions; or, of one of the rows beside the others, which make it unsure (see below).
 
     Arguments:
@@ -89,11 +87,9 @@ class Influences:
         return asdict(self)
 
 
-def influences(
-    predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str],
-    targets: np.ndarray | None = None, *,
-    repeats: int = 5, most_predictions: int = _MOST_PREDICTIONS, random_state: int = 0,
-) -> Influences:  # fmt: skip
+def influences(predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str],
+               targets: np.ndarray | None = None, *, repeats: int = 5, most_predictions: int = _MOST_PREDICTIONS,
+               random_state: int = 0) -> Influences:  # fmt: skip
     """Permutation importance for the error and for the spread.
 
     Rows should be ones that the model has not seen. Columns that say the same share their influence: each alone may seem
@@ -200,10 +196,8 @@ class Reasons:
         return asdict(self)
 
 
-def reasons(
-    predict: Predict, row: np.ndarray, background: np.ndarray, columns: Sequence[Sequence[int]], names: Sequence[str], *,
-    n_orders: int = 400, random_state: int = 0,
-) -> Reasons:  # fmt: skip
+def reasons(predict: Predict, row: np.ndarray, background: np.ndarray, columns: Sequence[Sequence[int]],
+            names: Sequence[str], *, n_orders: int = 400, random_state: int = 0) -> Reasons:  # fmt: skip
     """Shapley values of the columns of a row, for both parts of its uncertainty.
 
     A background row is turned into the row column by column, in random order; what a column changes, on average over

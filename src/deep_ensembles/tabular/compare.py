@@ -90,10 +90,9 @@ class Comparison:
         return dict(json_ready({**vars(self), "differences": differences}))
 
 
-def compare_table(
-    data: Any, settings: TableSettings, n_folds: int = 5, *, only: Sequence[str] | None = None, log: Log = print,
-    checkpoint: Checkpoint | None = None, execution: Execution | None = None, verbose: int = 0,
-) -> Comparison:  # fmt: skip
+def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, only: Sequence[str] | None = None,
+                  log: Log = print, checkpoint: Checkpoint | None = None, execution: Execution | None = None,
+                  verbose: int = 0) -> Comparison:  # fmt: skip
     """Compare a deep ensemble with other networks and with models that people know.
 
     Those are one network, MC-dropout, for numbers an ensemble trained on squared error, scikit-learn's linear models, random

@@ -38,10 +38,8 @@ _MOST_EXPLAINED = 300  # columns; of more, shuffling each would take very long
 _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
-def evaluate_table(
-    model: TableModel, data: Any, *, coverage: float = 0.9, errors: str = "refuse", explained: bool = False,
-    table: str | None = None, verbose: int = 0,
-) -> Report:  # fmt: skip
+def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, errors: str = "refuse", explained: bool = False,
+                   table: str | None = None, verbose: int = 0) -> Report:  # fmt: skip
     """How good predictions for the rows of a table are, given what happened.
 
     Arguments:
@@ -202,10 +200,8 @@ def scores_listing(evaluation: Evaluation, title: str) -> Listing:
     return Listing(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])
 
 
-def explain_table(
-    model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse", table: str | None = None,
-    log: Callable[[str], None] = lambda note: None,
-) -> Influences | Reasons:  # fmt: skip
+def explain_table(model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse", table: str | None = None,
+                  log: Callable[[str], None] = lambda note: None) -> Influences | Reasons:  # fmt: skip
     """Which columns drive predictions for the rows of a table, and how unsure they are.
 
     Arguments:

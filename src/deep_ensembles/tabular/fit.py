@@ -51,10 +51,8 @@ class FittedTable:
     evaluation: Evaluation
 
 
-def fit_table(
-    data: Any, settings: TableSettings, *, log: Log = print, checkpoint: Checkpoint | None = None,
-    execution: Execution | None = None, verbose: int = 0,
-) -> FittedTable:  # fmt: skip
+def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoint: Checkpoint | None = None,
+              execution: Execution | None = None, verbose: int = 0) -> FittedTable:  # fmt: skip
     """Learn to predict a column of a table from the others.
 
     What the settings leave open is chosen by the recipe of the estimators. Each member holds out a fold, by which settings

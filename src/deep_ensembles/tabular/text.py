@@ -262,8 +262,7 @@ class TextFile:
             if note not in self.notes:
                 self.notes.append(note)
             levels = values.dictionary_encode()
-            texts = pa.array([_decode(raw) for raw in levels.dictionary.to_pylist()], pa.string())
-            return pc.take(texts, levels.indices)
+            return pc.take(pa.array([_decode(raw) for raw in levels.dictionary.to_pylist()], pa.string()), levels.indices)
 
 
 def open_text_file(path: Path) -> TextFile:
