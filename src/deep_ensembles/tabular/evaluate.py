@@ -54,9 +54,8 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    reading = files.counting(errors)
-    rows = _Rows(model, reading, _about(model, files), Profiler(model.schema, model.facts), RowFacts(model.target.name))
-    rows.facts.unit = model.target.unit
+    profiler, facts = Profiler(model.schema, model.facts), RowFacts(model.target.name, unit=model.target.unit)
+    rows = _Rows(model, files.counting(errors), _about(model, files), profiler, facts)
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
         shown |= {"constant": model.constant, "labels": model.labels, "coverage": coverage}

@@ -149,11 +149,8 @@ class TableSettings:
     @property
     def explicit(self) -> dict[str, Any]:
         """The settings of `fit_recipe` that it is not to choose."""
-        given = self._given((*TRAINING, "hidden_sizes"))
-        if self.members is not None:
-            given["n_members"] = self.members
-        if self.head is not None:
-            given["head"] = self.chosen_head
+        given, others = self._given((*TRAINING, "hidden_sizes")), {"n_members": self.members, "head": self.chosen_head}
+        given |= {name: value for name, value in others.items() if value is not None}
         if self.epsilon is not None:
             given["perturbation"] = FastGradientSign(self.epsilon) if self.epsilon else None
         if self.recalibration != "auto":
