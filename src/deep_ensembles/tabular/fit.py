@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -85,7 +85,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         how["time_limit"] = max(limit / 2, limit - (begun - started))
     fitted = _trained(train.task(inputs), settings, **how)
     ensemble, seconds = fitted.ensemble, time.monotonic() - begun
-    is_cut = limit is not None and seconds >= 0.95 * how["time_limit"]
+    is_late = limit is not None and seconds >= 0.95 * how["time_limit"]
     if unseen is None or _by_recipe(settings):
         known, mixture = _out_of_fold(ensemble, inputs, train)
     else:
@@ -99,7 +99,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         "cuts": [asdict(cut) for cut in cuts],
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
-        "training": _training(ensemble, fitted.chosen["max_epochs"], limit if is_cut else None),
+        "training": _training(ensemble, fitted.chosen, limit, is_late),
         "profiles": profile_data(profile_columns(schema, train.table)),
     }
     model = TableModel(schema, train.target, ensemble, facts)
@@ -193,10 +193,13 @@ def _recalibrated(
     return ensemble, held.fit_all(single=True), held
 
 
-def _training(ensemble: Ensemble, most: int, limit: float | None) -> str:
+def _training(ensemble: Ensemble, chosen: Mapping[str, Any], limit: float | None, is_late: bool) -> str:
     """How many epochs there were, and what a time limit cut; without seconds, which the same model need not share."""
-    epochs = np.isfinite(np.asarray(ensemble.history)[0]).sum(1)
-    cut = "" if limit is None else f"; the time limit of {limit:g} s cut epochs, and what else to try"
+    losses, scores = np.asarray(ensemble.history)
+    epochs, most = np.isfinite(losses).sum(1), chosen["max_epochs"]
+    waited = epochs - 1 - np.where(np.isfinite(scores), scores, np.inf).argmin(1)  # since the best
+    is_cut = is_late or bool(((epochs < most) & (waited < chosen.get("patience", most))).any())
+    cut = f"; the time limit of {limit:g} s cut epochs, and what else to try" if limit is not None and is_cut else ""
     return f"{epochs.min()} to {epochs.max()} of at most {most} epochs{cut}"
 
 
