@@ -139,7 +139,7 @@ class _Search:
         waves = [replace(start, scale=scale, has_bins=False) for scale in scales[1:-1]]
         trials = self.train([start, *waves], task, needed=1)
         bare = self.choices.heads(self.task, has_floor=False)
-        if bare != heads and self.beats_rounding(trials[0], task):
+        if bare != heads and any(self.beats_rounding(trial, task) for trial in trials):
             return self.search(replace(start, head=bare[0]), bare, scales, task)
         trials += self.train(_next_frequencies(trials, scales), task)
         best = min(trials, key=_score)
@@ -203,11 +203,14 @@ class _Search:
     def beats_rounding(self, trial: _Trial, task: Task) -> bool:
         """Whether out-of-fold errors are smaller than those of rounding to the step between targets.
 
-        Then targets were not rounded, and no more noise has to be assumed than there is.
+        Half of those would be above a quarter of the step. If so, targets were not rounded, and no more noise has to be
+        assumed than there is. Rows of the most frequent target do not count, as it may be easy to tell.
         """
-        errors = trial.ensemble.out_of_fold(task.inputs).mean.numpy() - task.targets
-        step, _ = target_step(self.task.targets)
-        return bool(np.mean(errors[task.counted] ** 2) < 0.5 * np.var(self.task.targets) * step**2 / 12)
+        values, counts = np.unique(self.task.targets, return_counts=True)
+        step = target_step(self.task.targets)[0] * float(np.std(self.task.targets))
+        targets = task.targets[task.counted]
+        errors = np.abs(trial.ensemble.out_of_fold(task.inputs).mean.numpy()[task.counted] - targets)
+        return bool(np.median(errors[targets != values[counts.argmax()]]) < 0.8 * step / 4)
 
     def constant(self, trial: _Trial) -> _Trial:
         """Members that say the shares of classes among their own rows, whatever a row is; of the architecture of a trial.
