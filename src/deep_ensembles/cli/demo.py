@@ -65,8 +65,10 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
         model.save(folder)
         report.save(page)
     charts, panels = evaluation_charts(reports[0].evaluation), _digits(images, about_digits)
+    predicted = charts["rows"]._replace(x_label="actual", y_label="predicted, with 90 % interval")
+    shares = charts["calibration"]._replace(x_label="wanted share of rows inside", y_label="observed share")
     rows = [
-        Row([charts["rows"], charts["calibration"]], "Diabetes: progression after one year, test patients", 4.6, (1.8, 1)),
+        Row([predicted, shares], "Diabetes: progression after one year, test patients", 4.6, (1.8, 1)),
         Row([panels[i] for i in certain[:_SHOWN]], "Digits: the surest and, below, the least sure of the test images", 1.8),
         Row([panels[i] for i in certain[: -_SHOWN - 1 : -1]], "", 1.8),
     ]
