@@ -100,11 +100,18 @@ def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written
             print(f"error: {printable(text)}", file=sys.stderr)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
-            # Whoever asks again to end is not heard while the program says what is left, nor while Python itself ends.
-            atexit.register(_ignore_signals)
-            with _handled([signal.SIGINT, *_ENDING], signal.SIG_IGN):
-                print(left(), file=sys.stderr, flush=True)
+            _say_stopped(left)
             raise typer.Exit(1) from error
+
+
+def _say_stopped(left: Callable[[], str]) -> None:
+    """Say what is left; whoever asks again to end is not heard meanwhile, nor while Python itself ends."""
+    try:
+        atexit.register(_ignore_signals)
+        with _handled([signal.SIGINT, *_ENDING], signal.SIG_IGN):
+            print(left(), file=sys.stderr, flush=True)
+    except KeyboardInterrupt:  # asked again just before
+        _say_stopped(left)
 
 
 def _shortage(error: BaseException) -> str | None:
