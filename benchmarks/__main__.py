@@ -7,6 +7,7 @@ import os
 
 import torch
 
+from benchmarks.busy_cores import busy_cores
 from benchmarks.default_step import default_step
 from benchmarks.hundred_runs import concrete_splits, hundred_runs
 from benchmarks.images import vgg_step, wide_adversarial
@@ -43,6 +44,7 @@ BENCHMARKS = {
         linear_growth,
         prediction_memory,
         processes,
+        busy_cores,
         tables,
     )
 }

@@ -1,7 +1,8 @@
 """Kill trainings in processes at random, parents and workers: `python -m benchmarks.random_kills 100`.
 
-A program trains an ensemble in two processes with a checkpoint, and saves it. Parents that are killed are started again,
-workers are replaced. Every model that is there must load, and be the same bits as one that nobody disturbed.
+In turn, a program trains an ensemble in two processes with a checkpoint and saves it, and `deep-ensembles reproduce` works on
+an experiment in two processes. Parents that are killed are started again, workers are replaced. Every model that is there
+must load, and all results be the same bits as those that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from deep_ensembles import load, mlp
@@ -42,27 +46,50 @@ for _ in range(20):
 
 def random_kills(n_kills: int, epochs: int = 150, seed: int = 0) -> int:
     """How often a process was killed; raises where anything was lost."""
-    draw, done = random.Random(seed), 0
+    draw, done, wanted = random.Random(seed), 0, dict[str, dict[str, np.ndarray]]()
     with tempfile.TemporaryDirectory() as home:
-        subprocess.run(_command(Path(home, "quiet"), 1, epochs), check=True)
-        wanted = _weights(Path(home, "quiet"))
-        while done < n_kills:
+        commands = {"train": partial(_train, epochs), "reproduce": _reproduce}
+        for kind, command in commands.items():
+            subprocess.run(command(Path(home, kind), 1), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wanted[kind] = _results(Path(home, kind))
+        for kind in cycle(commands):
             folder = Path(home, str(done))
             while True:
-                with subprocess.Popen(_command(folder, 2, epochs), stderr=subprocess.DEVNULL) as program:
-                    killed = _disturb(program, draw, n_kills - done)
-                done += killed
-                if Path(folder, "model").exists():
-                    assert torch.equal(_weights(folder), wanted), "other bits than those of an undisturbed training"
+                quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+                with subprocess.Popen(commands[kind](folder, 2), **quiet) as program:
+                    done += _disturb(program, draw, n_kills - done)
+                for name, result in _results(folder).items():
+                    assert np.array_equal(result, wanted[kind][name]), f"{name}: other bits than those of an undisturbed run"
                 if program.returncode == 0:
                     break
                 assert program.returncode == -signal.SIGKILL, f"ended with {program.returncode}"
-    return done
+            assert _results(folder).keys() == wanted[kind].keys()
+            if done >= n_kills:
+                return done
+    raise AssertionError
 
 
-def _command(folder: Path, n: int, epochs: int) -> list[str]:
+def _train(epochs: int, folder: Path, n: int) -> list[str]:
     folder.mkdir(exist_ok=True)
     return [sys.executable, "-c", PROGRAM, str(folder), str(n), str(epochs)]
+
+
+def _reproduce(folder: Path, n: int) -> list[str]:
+    run = "import sys; from deep_ensembles.cli import app; app(sys.argv[1:])"
+    command = [sys.executable, "-c", run, "reproduce", "toy-regression", "--scale", "smoke"]
+    return [*command, "--out", str(folder), "--processes", str(n)]
+
+
+def _results(folder: Path) -> dict[str, np.ndarray]:
+    """The weights of the model and the predictions of experiments that are there."""
+    found: dict[str, np.ndarray] = {}
+    if Path(folder, "model").exists():
+        views = load(folder / "model", network=lambda: mlp(4, 2, (64,))).members.parameters.views
+        found |= {name: view.numpy() for name, view in views.items()}
+    for mark in folder.glob("*/*/DONE"):
+        with np.load(mark.parent / "predictions.npz") as arrays:
+            found |= {f"{mark.parent.name}: {name}": arrays[name] for name in arrays}
+    return found
 
 
 def _disturb(program: subprocess.Popen[bytes], draw: random.Random, most: int) -> int:
@@ -89,11 +116,6 @@ def _children(parent: int) -> list[int]:
     lists = [(task / "children").read_text().split() for task in Path(f"/proc/{parent}/task").glob("*")]
     children = [int(child) for listed in lists for child in listed]
     return [child for child in children if "popen_loky" in Path(f"/proc/{child}/cmdline").read_text()]
-
-
-def _weights(folder: Path) -> torch.Tensor:
-    views = load(folder / "model", network=lambda: mlp(4, 2, (64,))).members.parameters.views
-    return torch.cat([views[name].flatten() for name in sorted(views)])
 
 
 if __name__ == "__main__":
