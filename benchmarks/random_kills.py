@@ -52,8 +52,8 @@ def random_kills(n_kills: int, epochs: int = 150, seed: int = 0) -> int:
         for kind, command in commands.items():
             subprocess.run(command(Path(home, kind), 1), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             wanted[kind] = _results(Path(home, kind))
-        for kind in cycle(commands):
-            folder = Path(home, str(done))
+        for number, kind in enumerate(cycle(commands)):
+            folder = Path(home, str(number))
             while True:
                 quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
                 with subprocess.Popen(commands[kind](folder, 2), **quiet) as program:

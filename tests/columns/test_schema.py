@@ -31,6 +31,7 @@ from deep_ensembles.columns import (
     read_groups,
     read_times,
     read_weights,
+    text,
 )
 from deep_ensembles.tabular.files import open_table
 
@@ -414,13 +415,13 @@ class TestDates:
         expected = [moment.timestamp()]
         for kind in (pa.timestamp("s", "UTC"), pa.timestamp("ns", "Asia/Tokyo"), pa.timestamp("us", "UTC")):
             assert column.read(pa.array([moment]).cast(kind)).tolist() == expected
-        for text in (
+        for written in (
             "2020-02-03T04:05:06Z",
             "2020-02-03 05:05:06+01:00",
             "2020-02-03 04:05:06",
             "2020-02-03T04:05:06.000000000Z",
         ):
-            assert column.read(pa.array([text])).tolist() == expected
+            assert column.read(pa.array([written])).tolist() == expected
         midnight = [datetime.datetime(2020, 2, 3, tzinfo=datetime.timezone.utc).timestamp()]
         for kind in (pa.date32(), pa.date64()):
             assert column.read(pa.array([moment.date()], kind)).tolist() == midnight
@@ -612,3 +613,20 @@ def test_a_target_of_an_older_model_is_read() -> None:
 )
 def test_what_tells_rows_apart(name: str, values: list[Any], identifies: bool) -> None:
     assert identifies_rows(name, pa.array(values)) is identifies
+
+
+def test_frequent_words_and_pairs_of_words_are_told_apart() -> None:
+    texts = ["not good", "good", "not bad", "bad", "good not"] * 20
+    column = text("review", pa.array(texts))
+    assert {"review: not", "review: good", "review: not good", "review: good not"} <= set(column.input_names)
+    encoded = column.encode(pa.array(["good", "not good", "good not", "Good!", "unheard of"]))
+    assert len({row.tobytes() for row in encoded[:3]}) == 3
+    np.testing.assert_array_equal(encoded[0], encoded[3])
+    assert not encoded[4].any()
+    assert column.unseen(column.read(pa.array(["good", "unheard of"]))).tolist() == [False, True]
+
+
+def test_words_are_no_more_than_a_tenth_of_the_texts() -> None:
+    texts = [f"word{i % 300} word{i % 7}" for i in range(400)]
+    assert len(text("note", pa.array(texts)).words) == 40
+    assert text("note", pa.array(["?", "!", None])).encode(pa.array(["any"])).tolist() == [[0.0, 0.0]]

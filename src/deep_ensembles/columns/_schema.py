@@ -368,7 +368,7 @@ def stored_schema(data: Mapping[str, Any], n_inputs: int) -> Schema:
     require(len(set(schema.labels)) == len(schema.columns), "columns", "of different names", schema.labels)
     for column in schema.columns:
         check_fields(column)
-        possible = {"buckets": range(1, n_inputs + 1), "decimal": (".", ","), "pattern": PATTERNS, "end_pattern": PATTERNS}
+        possible = {"decimal": (".", ","), "pattern": PATTERNS, "end_pattern": PATTERNS}
         for name, values in possible.items():
             value = getattr(column, name, None)
             require(value is None or value in values, name, "one that training gives", value)

@@ -1,7 +1,8 @@
-"""Free text, as a bag of hashed words."""
+"""Free text, as the weights of its frequent words and pairs of words."""
 
-import zlib
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,51 +11,54 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
 from deep_ensembles.columns._column import Column, missing_values
 
-BUCKETS = 32
+_MOST_WORDS, _LEAST_WORDS, _ROWS_PER_WORD = 256, 8, 10
 
 
 @dataclass(frozen=True)
 class Text(Column):
-    r"""A bag of hashed words: word w adds $\pm 1$ to one of a few inputs, all divided by $\sqrt{\text{number of words}}$.
+    """Words and pairs of words that are frequent: how often a text has each, times its weight, to length 1 (TF-IDF).
 
-    Words are runs of letters and of digits, in lower case; place and sign come from their CRC-32, the same everywhere. No
-    word is unseen; a missing text is, where training had none.
-
-    References:
-        Weinberger, Dasgupta, Langford, Smola, Attenberg (2009).
+    The rarer a word, the larger its weight. A text of none of them is as new as one that training did not see; a missing
+    text is, where training had none.
 
     Arguments:
         name: of the column.
-        buckets: how many inputs the words share.
+        words: the frequent words and pairs.
+        weights: of each, its inverse document frequency.
         missing: how many training values were missing.
         marked: whether an input marks missing values.
 
     Example:
-        >>> column = text("note", pa.array(["two words", None]))
-        >>> np.abs(column.encode(pa.array(["Four words are here", "NA"]))).max(axis=1).tolist()
-        [0.5, 1.0]
+        >>> column = text("note", pa.array(["two words", "two more words", None]))
+        >>> column.input_names
+        ('note: two', 'note: words', 'note is missing')
+        >>> column.encode(pa.array(["Two two", "NA"])).tolist()
+        [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
 
-    buckets: int = BUCKETS
+    words: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        return tuple(f"{self.name} words {place + 1}" for place in range(self.buckets))
+        return tuple(f"{self.name}: {word}" for word in self.words)
 
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         texts = parsing.text(values)
-        bags = _bags(texts, self.buckets)
-        bags[parsing.nulls(texts)] = np.nan
-        return bags, np.zeros(len(texts), bool)
+        counter = _counter(vocabulary=self.words)
+        counter.idf_ = np.array(self.weights)
+        read = counter.transform([*pc.fill_null(texts, "").to_pylist(), ""]).toarray()[:-1]  # it wants a text at least
+        read[parsing.nulls(texts)] = np.nan
+        return read, np.zeros(len(texts), bool)
 
     def values(self, read: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.nan_to_num(read)
 
     def unseen_values(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return np.zeros(len(read), bool)
+        return ~read.any(1)
 
     def description(self) -> str:
-        return f"text, its words hashed into {self.buckets} inputs"
+        return f"text, {len(self.words)} of its words and pairs of words"
 
 
 def text(name: str, values: pa.Array | pa.ChunkedArray) -> Text:
@@ -65,24 +69,21 @@ def text(name: str, values: pa.Array | pa.ChunkedArray) -> Text:
         values: of training.
 
     Example:
-        >>> text("note", pa.array(["a b", "c d e"])).summary()
-        'text, its words hashed into 32 inputs'
+        >>> text("note", pa.array(["a b", "a b c"])).summary()
+        'text, 3 of its words and pairs of words'
     """
     texts = parsing.text(values)
-    return Text(name, **missing_values(texts.null_count, len(texts)))
+    known = texts.drop_null().to_pylist()
+    most = int(np.clip(len(known) // _ROWS_PER_WORD, _LEAST_WORDS, _MOST_WORDS))
+    words, weights = ["_"], [1.0]  # where there is no word at all
+    for least in (1, 2):  # a word of one text says nothing of others, but stands where no word has two
+        with suppress(ValueError):
+            counter = _counter(max_features=most, min_df=least).fit(known)
+            words, weights = counter.get_feature_names_out().tolist(), counter.idf_.tolist()
+    return Text(name, tuple(words), tuple(weights), **missing_values(texts.null_count, len(texts)))
 
 
-def _bags(texts: pa.Array, buckets: int) -> NDArray[np.float32]:
-    words = pc.replace_substring_regex(pc.utf8_lower(pc.fill_null(texts, "")), r"(\pN+)", r" \1 ")
-    words = pc.utf8_trim_whitespace(pc.replace_substring_regex(words, r"[^\pL\pN\pM]+", " "))
-    lists = pc.split_pattern(words, " ")
-    rows, flat = pc.list_parent_indices(lists).to_numpy(), pc.list_flatten(lists).dictionary_encode()
-    codes = np.array([zlib.crc32(word.encode()) for word in flat.dictionary.to_pylist()], np.int64)
-    if not len(codes):
-        return np.zeros((len(texts), buckets), np.float32)
-    filled = np.array([word != "" for word in flat.dictionary.to_pylist()])
-    places, signs = (codes >> 1) % buckets, np.where(codes & 1, 1.0, -1.0) * filled
-    which = flat.indices.to_numpy()
-    sums = np.bincount(rows * buckets + places[which], signs[which], minlength=len(texts) * buckets)
-    lengths = np.bincount(rows, minlength=len(texts))
-    return (sums.reshape(len(texts), buckets) / np.sqrt(np.maximum(lengths, 1))[:, None]).astype(np.float32)
+def _counter(**settings: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer  # when there is text: it takes a second
+
+    return TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"\w+", dtype=np.float32, **settings)
