@@ -207,6 +207,23 @@ def test_training_that_does_not_fit_is_a_sentence(monkeypatch: pytest.MonkeyPatc
         fitted(None)
 
 
+def test_what_a_backward_pass_keeps_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = torch.rand(40, 1, 32, 32)
+    layers = [nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(8192, 2)]
+    network = nn.Sequential(*layers).train()
+    kept = resources.kept_bytes(network, pictures)
+    assert 2 * 4 * 8192 <= kept <= 6 * 4 * 8192
+    assert network.training
+    assert resources.kept_bytes(network, torch.rand(40, 32)) == 0
+    assert resources.kept_bytes(nn.LazyConv2d(8, 3), pictures) == 0
+    weights = 4 * 7 * sum(parameter.numel() for parameter in network.parameters())
+    monkeypatch.setattr(resources, "free_memory", lambda: weights + 4 * pictures.numel() + 32 * kept - 1)
+    settings: dict[str, Any] = {"head": Normal(), "n_members": 1, "max_epochs": 1, "random_state": 0}
+    fit_ensemble(lambda: network, pictures, torch.rand(40), batch_size=16, **settings)
+    with pytest.raises(MemoryError, match="`batch_size`"):
+        fit_ensemble(lambda: network, pictures, torch.rand(40), batch_size=32, **settings)
+
+
 def test_threads_follow_the_work_and_are_put_back() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)

@@ -55,7 +55,7 @@ class Text(Column):
         return np.nan_to_num(read)
 
     def unseen_values(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return ~read.any(1)
+        return np.all(read == 0, axis=1)
 
     def description(self) -> str:
         return f"text, {len(self.words)} of its words and pairs of words"

@@ -16,7 +16,7 @@ from deep_ensembles.execution.in_process import Execution, InProcess
 from deep_ensembles.execution.processes import Processes
 from deep_ensembles.members import concatenated_members
 from deep_ensembles.training import Checkpoint, Standardization, Surveyed, Trained, Training, train
-from deep_ensembles.training.resources import check_memory, work_per_row
+from deep_ensembles.training.resources import check_memory, kept_bytes, work_per_row
 
 # Multiplications of a step, of each network and of the stack, from which a larger stack gains little.
 _OVERHEAD, _FULL_STEP = 4e5, 1.8e7
@@ -59,7 +59,8 @@ def train_runs(training: Training, execution: Execution | None = None) -> Traine
     example = training.rows.read(np.arange(1))[0]
     n_numbers = 0 if isinstance(training.rows, Surveyed) else len(training.rows) * example.numel()
     here = at_once if isinstance(where, Processes) else 1  # a cluster has memory of its own
-    check_memory(len(pieces[0][1]) * _n_parameters(training), 4.0 * n_numbers, here)
+    kept = recipe.batch_size * sum(kept_bytes(network, example) for network in training.build.first)
+    check_memory(len(pieces[0][1]) * _n_parameters(training), 4.0 * n_numbers + kept, here)
     if recipe.time_limit is not None:
         recipe = replace(recipe, time_limit=recipe.time_limit / math.ceil(len(pieces) / at_once))
     done, results = dict.fromkeys(range(len(pieces)), 0), dict[int, Trained]()

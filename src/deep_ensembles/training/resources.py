@@ -3,12 +3,12 @@
 import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 from joblib import cpu_count
-from torch import Tensor
+from torch import Tensor, nn
 
 _THREADED_WORK = 1e8  # multiplications of a step from which several threads gain more than they wait
 _COPIES = 7  # of the weights: themselves, gradients, two moments, the best, an average, and what is given back
@@ -46,6 +46,27 @@ def check_memory(n_weights: int, n_bytes: float, at_once: int = 1) -> None:
         raise MemoryError(f"training needs about {needed / 1e9:.1f} GB{several} and {free / 1e9:.1f} GB are free; lower "
                           "`n_members`, `batch_size` or the size of networks, use fewer processes, or stream the "
                           "rows (docs/scale.md)")  # fmt: skip
+
+
+def kept_bytes(network: nn.Module, inputs: Tensor) -> int:
+    """Bytes that the backward pass keeps of each row `[row, *features]` of pictures, sequences or texts.
+
+    For rows of plain numbers, and networks that cannot be tried yet, it is 0.
+    """
+    if inputs.dim() < 3 or any(nn.parameter.is_lazy(parameter) for parameter in network.parameters()):
+        return 0
+    kept, was_training = dict[int, int](), network.training
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    row = inputs[:1].to(torch.float32 if inputs.dtype == torch.uint8 else inputs.dtype, copy=True)
+    with suppress(Exception), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        _ = network.eval()(row)  # what is wrong with a network is told where it is used
+    network.train(was_training)
+    weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    return sum(size for place, size in kept.items() if place not in weights)
 
 
 def free_memory() -> float:
