@@ -102,6 +102,7 @@ MIXED = pa.table(
         ([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)], "date"),
         ([f"these are the words of text {row}" for row in ROWS], "text"),
         ([f"customer{row % 1500}" for row in range(3500)], "text"),
+        ([f"customer{row % 1500}" for row in range(9000)], "category"),
         (["", "NA", "null"], "drop"),
         ([None, None], "drop"),
         ([float("nan"), float("inf")], "drop"),

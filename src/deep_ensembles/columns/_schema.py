@@ -323,7 +323,8 @@ def _kind_of_words(levels: pa.Array, rows: int) -> tuple[str, str]:
     nearly_all_differ = rows >= _FEW_ROWS and len(levels) >= 0.9 * rows
     if nearly_all_differ and not wordy:
         return DROP, "it names the rows: nearly all its values are different"
-    if nearly_all_differ or (wordy and len(levels) > max(MOST_LEVELS, rows / 10)) or len(levels) > _MANY_LEVELS:
+    most = max(MOST_LEVELS, min(rows / 10, _MANY_LEVELS)) if wordy else max(_MANY_LEVELS, rows / 5)
+    if nearly_all_differ or len(levels) > most:
         return "text", ""
     return "category", ""
 

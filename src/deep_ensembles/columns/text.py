@@ -11,7 +11,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns import _parsing as parsing
 from deep_ensembles.columns._column import Column, missing_values
 
-_MOST_WORDS, _LEAST_WORDS, _ROWS_PER_WORD = 256, 8, 10
+_MOST_WORDS, _LEAST_WORDS, _ROWS_PER_WORD = 128, 8, 10
 
 
 @dataclass(frozen=True)
