@@ -42,6 +42,8 @@ EPSILON = 0.01  # of adversarial training, the paper's
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
 _EPOCHS = {"fast": 100, "default": 300, "best": 400}
 _MEDIUM_ROWS = 3000  # from which epochs are fewer
+_HASTY_ROWS, _HASTY_SIZES = 100_000, (64, 64)  # from which "fast" is faster still, and the sizes of its layers
+_HASTY_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
 
 
@@ -226,9 +228,14 @@ class Choices:
             return {"optimizer": Adam(epsilon=1.0), "learning_rate": rate, "clip_norm": None}
         return {"optimizer": Adam(epsilon=1.0), "learning_rate": 0.1 * rate}
 
+    def _is_hasty(self, task: Task) -> bool:
+        """Whether networks are fewer and smaller than usual."""
+        return self.preset is None and self.effort == "fast" and task.n_rows >= _HASTY_ROWS
+
     def n_members(self, task: Task) -> int:
         """How many networks a candidate has."""
-        usual = PAPER["n_members"] if self.preset == "paper" else 10 if self.effort == "best" or task.is_wide else 5
+        default = 3 if self._is_hasty(task) else 5
+        usual = PAPER["n_members"] if self.preset == "paper" else 10 if self.effort == "best" or task.is_wide else default
         return self.explicit.get("n_members", usual)
 
     def heads(self, task: Task, has_floor: bool = True) -> list[Any]:
@@ -253,6 +260,7 @@ class Choices:
     def candidates(self, task: Task) -> tuple[list[Any], tuple[float, ...], tuple[int, ...]]:
         """Heads and scales of frequencies to compare, and the sizes of hidden layers."""
         usual = PAPER["hidden_sizes"] if self.preset == "paper" else _HIDDEN_SIZES[self.effort]
+        usual = _HASTY_SIZES if self._is_hasty(task) else usual
         sizes = tuple(checked_sizes(self.explicit.get("hidden_sizes", usual)))
         plain = self.preset == "paper" or self.explicit.get("network") is not None or bool(self.explicit.get("batch_norm"))
         return self.heads(task), (0.0,) if plain or not embedded_columns(task.inputs, task.levels) else SCALES, sizes
@@ -284,7 +292,8 @@ class Choices:
         named["levels"] = task.levels
         named["columns"] = None if len(embedded) == n_inputs else tuple(embedded)
         if candidate.scale:
-            named |= {"frequency_scale": candidate.scale, "n_bins": _BINS, "sets_bins": candidate.has_bins}
+            named |= {"frequency_scale": candidate.scale, "sets_bins": candidate.has_bins}
+            named |= _HASTY_EMBEDDING if self._is_hasty(task) else {"n_bins": _BINS}
         else:
             named["n_frequencies"] = 0
         return partial(periodic_mlp, n_inputs, size, candidate.hidden_sizes, **named)

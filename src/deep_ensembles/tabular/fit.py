@@ -85,7 +85,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         how["time_limit"] = max(limit / 2, limit - (begun - started))
     fitted = _trained(train.task(inputs), settings, **how)
     ensemble, seconds = fitted.ensemble, time.monotonic() - begun
-    is_late = limit is not None and seconds >= 0.95 * how["time_limit"]
+    tries_less = limit is not None and seconds >= 0.95 * how["time_limit"] and settings.effort != "fast"
     if unseen is None or _by_recipe(settings):
         known, mixture = _out_of_fold(ensemble, inputs, train)
     else:
@@ -99,7 +99,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         "cuts": [asdict(cut) for cut in cuts],
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
-        "training": _training(ensemble, fitted.chosen, limit, is_late),
+        "training": _training(ensemble, fitted.chosen, limit, tries_less),
         "profiles": profile_data(profile_columns(schema, train.table)),
     }
     model = TableModel(schema, train.target, ensemble, facts)
@@ -193,14 +193,15 @@ def _recalibrated(
     return ensemble, held.fit_all(single=True), held
 
 
-def _training(ensemble: Ensemble, chosen: Mapping[str, Any], limit: float | None, is_late: bool) -> str:
+def _training(ensemble: Ensemble, chosen: Mapping[str, Any], limit: float | None, tries_less: bool) -> str:
     """How many epochs there were, and what a time limit cut; without seconds, which the same model need not share."""
     losses, scores = np.asarray(ensemble.history)
     epochs, most = np.isfinite(losses).sum(1), chosen["max_epochs"]
     waited = epochs - 1 - np.where(np.isfinite(scores), scores, np.inf).argmin(1)  # since the best
-    is_cut = is_late or bool(((epochs < most) & (waited < chosen.get("patience", most))).any())
-    cut = f"; the time limit of {limit:g} s cut epochs, and what else to try" if limit is not None and is_cut else ""
-    return f"{epochs.min()} to {epochs.max()} of at most {most} epochs{cut}"
+    is_cut = limit is not None and ((epochs < most) & (waited < chosen.get("patience", most))).any()
+    cut = " and ".join(["epochs"] * bool(is_cut) + ["what else to try"] * tries_less)
+    told = f"; the time limit of {limit:g} s cut {cut}" if cut else ""
+    return f"{epochs.min()} to {epochs.max()} of at most {most} epochs{told}"
 
 
 def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nested: bool) -> str:

@@ -86,6 +86,12 @@ class _Batch:
         return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64))
 
     @cached_property
+    def interval(self) -> Tensor:
+        """Both ends, `[2, row]`: found at once they take less time."""
+        tail = self.options.tail
+        return self.recalibrated.icdf(torch.tensor([[tail], [1 - tail]], dtype=torch.float64))
+
+    @cached_property
     def probabilities(self) -> NDArray[np.float64]:
         """`[row, class]`, with sums of 1 to the last digit of double precision."""
         shares = self.recalibrated.probs.double()
@@ -158,8 +164,8 @@ NUMBER_OUTPUTS = (
     Output("aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt()),
     Output("epistemic_std", "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
            lambda batch: batch.moments.epistemic.sqrt()),
-    Output("lower", "start of the central interval of `--coverage` (0.9)", lambda batch: batch.quantile(batch.options.tail)),
-    Output("upper", "its end", lambda batch: batch.quantile(1 - batch.options.tail)),
+    Output("lower", "start of the central interval of `--coverage` (0.9)", lambda batch: batch.interval[0]),
+    Output("upper", "its end", lambda batch: batch.interval[1]),
     Output("q<level>", "a quantile per level of `--quantiles 0.1,0.5`: `q0.1`, `q0.5`",
            lambda batch: torch.stack(list(map(batch.quantile, batch.options.quantiles)), dim=-1),
            lambda model, options: bool(options.quantiles)),
