@@ -102,6 +102,18 @@ def test_the_sample_is_of_the_whole_table_and_shows_its_ends(tmp_path: Path) -> 
     assert sample.gaps == {"price"}
 
 
+def test_unreadable_values_are_counted_in_all_rows(tmp_path: Path) -> None:
+    columns = table()
+    sizes = [f"{size:g}" for size in columns["size"]]
+    for row in range(70, N, 100):
+        sizes[row] = "huge"
+    folder = written(tmp_path / "parts", columns | {"size": np.array(sizes)})
+    _, said = fitted(folder, errors="missing", kinds={"size": "number"})
+    n = len(range(70, N, 100))
+    assert f"note: {n} values of `size`, the first 'huge' in row 71, cannot be read: taken as missing" in said
+    assert said.count("cannot be read") == 1
+
+
 def test_training_reads_every_row_that_has_a_target(tmp_path: Path) -> None:
     rows = Surveyed(source(written(tmp_path / "parts", table())), 3)
     targets = np.concatenate([buffer.targets.numpy() for buffer, _ in rows.buffers(0)])

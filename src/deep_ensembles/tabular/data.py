@@ -12,15 +12,14 @@ from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import Split, hold_out, united
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import Date, Number, Schema, TableError, TakenAsMissing, UnreadableValue
+from deep_ensembles.columns import Schema, TableError, TakenAsMissing, UnreadableValue
 from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
 from deep_ensembles.tabular.settings import TableSettings
-from deep_ensembles.tabular.streaming import TableBlocks, is_streamed, read_sample
+from deep_ensembles.tabular.streaming import TableBlocks, is_streamed, read_sample, strictly
 from deep_ensembles.tabular.suspicions import Suspicions, find_copies
-from deep_ensembles.training.blocks import BlockSource
 
 Log = Callable[[str | Listing], None]
 LEAST_ROWS = 10
@@ -57,7 +56,7 @@ class TableData:
     copies: NDArray[np.int64] | None = None
     notes: tuple[str, ...] = ()
     known_schema: columns.Schema | None = None
-    source: BlockSource | None = None
+    source: TableBlocks | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -266,10 +265,8 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
     """
     unreadable = TakenAsMissing()
     for column in schema.columns:
-        # What training takes as missing ever after, users are told of now.
-        strict = replace(column, words=()) if isinstance(column, (Date, Number)) else column
         for part in parts:
-            strict.read(column.cells(part.table), in_part := TakenAsMissing())
+            strictly(column).read(column.cells(part.table), in_part := TakenAsMissing())
             for error in in_part.found.values():
                 row = int(part.rows[error.row - 1]) + 1
                 unreadable.add(UnreadableValue(error.column, error.value, row, error.kind, error.count))
@@ -279,5 +276,11 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
         more = f" (one of {first.count} such values)" * (first.count > 1) + f"; others are in {names}" * bool(names)
         raise TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
                          "correct it, leave it empty, or take such values as missing with --errors missing")  # fmt: skip
+    if parts[0].source is None:  # of a stream all rows are counted as they are read
+        tell_unreadable(unreadable, log)
+
+
+def tell_unreadable(unreadable: TakenAsMissing, log: Log) -> None:
+    """Say what was taken as missing."""
     for note in unreadable.notes():
         log(f"note: {note}")

@@ -23,7 +23,7 @@ from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_m
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
-from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts
+from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts, tell_unreadable
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
@@ -85,6 +85,8 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         how["time_limit"] = max(limit / 2, limit - (begun - started))
     fitted = _trained(train.task(inputs), settings, **how)
     ensemble, seconds = fitted.ensemble, time.monotonic() - begun
+    if train.source is not None:
+        tell_unreadable(train.source.unreadable, log)
     tries_less = limit is not None and seconds >= 0.95 * how["time_limit"] and settings.effort != "fast"
     if unseen is None or _by_recipe(settings):
         known, mixture = _out_of_fold(ensemble, inputs, train)

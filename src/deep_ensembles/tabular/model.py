@@ -78,7 +78,7 @@ class Profile:
 
     def _text(self, end: float) -> str:
         if not isinstance(self.column, Date):
-            return cell(end)
+            return f"{cell(end)} {getattr(self.column, 'unit', '')}".strip()
         told = str(np.datetime64(int(end), "s"))
         return told[11:16] if self.column.pattern in CLOCKS else told[:10]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns import Schema, TableError, Target, number
+from deep_ensembles.columns import Column, Date, Number, Schema, TableError, TakenAsMissing, Target, number
 from deep_ensembles.recipes import LEAST_DIFFERENT
 from deep_ensembles.tabular.files import ParquetFile, TableFiles, open_table, together
 from deep_ensembles.tabular.settings import TableSettings
@@ -171,12 +171,17 @@ class TableBlocks(_RowGroups):
         super().__init__(files, [*schema.names, target.name, *settings.roles], len(schema.input_names))
         self.schema, self.target, self.settings, self.numbers = schema, target, settings, sample.numbers
         self.is_weighted = target.name in sample.gaps or settings.weights is not None
+        self.unreadable, self.n_counted = TakenAsMissing(), 0
         keys = row_keys(schema.encode(sample.table, "missing"))
         # Where most rows share their inputs with many others, as of a few categories, equal inputs are no copies.
         self.by_number = len(np.unique(keys)) < LEAST_DIFFERENT * len(keys)
 
     def piece(self, batch: pa.RecordBatch, first: int) -> Piece:
         settings, n = self.settings, batch.num_rows
+        if settings.errors == "missing" and first >= self.n_counted:  # the first reading, which is in order
+            for column in self.schema.columns:
+                strictly(column).read(column.cells(batch), self.unreadable, first + 1)
+            self.n_counted = first + n
         inputs = self.schema.encode(batch, settings.errors, first + 1)
         targets = self.target.read(batch.column(self.target.name), first + 1, settings.errors)
         weights = np.isfinite(targets).astype(np.float64) if self.is_weighted else None
@@ -186,6 +191,11 @@ class TableBlocks(_RowGroups):
         targets = np.nan_to_num(targets).astype(np.int64 if self.target.classes else np.float64)
         keys = row_keys(np.arange(first, first + n)[:, None]) if self.by_number else None
         return Piece(inputs, targets, weights, keys if settings.group is None else _text_keys(batch.column(settings.group)))
+
+
+def strictly(column: Column) -> Column:
+    """The column without words that training takes as missing ever after, which users are to be told of first."""
+    return replace(column, words=()) if isinstance(column, (Date, Number)) else column
 
 
 def _text_keys(values: pa.Array) -> NDArray[np.uint64]:
