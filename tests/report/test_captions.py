@@ -6,14 +6,16 @@ import re
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributions import Categorical, Normal
+from torch.distributions import Categorical, LogNormal, Normal
 
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import Batch, Evaluation, Report, RowFacts, evaluate, first_member
 from deep_ensembles.report.charts import evaluation_charts
+from deep_ensembles.report.rows import MIN_ROWS
 from deep_ensembles.report.words import level, number, percent
 
 made = settings(max_examples=25, deadline=None)
@@ -102,3 +104,35 @@ def test_captions_of_classes(n: int, seed: int, skill: float, n_classes: int) ->
     if "error" in found.verdicts:
         assert captions["error"].startswith(f"In {percent(found.score('Error detection').ensemble)} of pairs")
         assert ("chance" in found.verdicts["error"]) == ("surest of are" in trust(found))
+
+
+@made
+@given(st.integers(40, 240), seeds, st.floats(0.1, 1.5), st.floats(-1, 1))
+def test_captions_of_times(n: int, seed: int, noise: float, shift: float) -> None:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    latent, end = np.exp(0.8 * x + 0.4 * rng.normal(size=n)), rng.uniform(0.1, 4.0, size=n)
+    pairs = np.empty(n, dtype=[("event", bool), ("time", float)])
+    pairs["event"], pairs["time"] = latent <= end, np.minimum(latent, end)
+    places = torch.from_numpy(0.8 * x + shift).expand(2, -1)
+    mixture = Mixture(LogNormal(places, torch.full_like(places, noise)))
+    found = evaluate(Batch(mixture, pairs, first_member(mixture)))
+    captions, calibration, n_events = told(found), found.verdicts["calibration"], int(pairs["event"].sum())
+    assert (f"{n_events} events are too few" in calibration) == (n_events < MIN_ROWS)
+    if n_events < MIN_ROWS:
+        return
+    levels, shares = (found.curves["calibration"][name] for name in ("level", "ensemble"))
+    drawn = {round(aim, 2): share for aim, share in zip(levels, shares, strict=True) if share is not None}
+    told_of = re.search(r"([\d.]+) % of the times lie below", calibration.replace("\u202f", " "))
+    if told_of:
+        assert float(told_of[1]) == pytest.approx(100 * drawn[0.5], abs=0.5)
+        assert ("come sooner than predicted" in calibration) <= (drawn[0.5] > 0.5)
+        assert ("come later than predicted" in calibration) <= (drawn[0.5] < 0.5)
+    if "brier" in found.verdicts:
+        score = found.score("Integrated Brier score")
+        reference, error = re.findall(r"these rows, ([\d.e-]+) \(difference ± ([\d.e-]+)\)", captions["brier"])[0]
+        assert f"score, {number(score.ensemble)}, is " in captions["brier"]
+        leads = (score.ensemble - float(reference)) / float(error)  # in standard errors, rounded as they are told
+        assert ("is lower than" in captions["brier"]) <= (leads < -1.8)
+        assert ("is higher than" in captions["brier"]) <= (leads > 1.8)
+        assert ("beyond chance" in captions["brier"]) <= (abs(leads) < 2.2)
