@@ -358,7 +358,7 @@ def test_verdicts_say_what_the_numbers_say() -> None:
     evaluation = evaluate((blind, rng.normal(size=400)))
     assert "no more than chance explains" in evaluation.verdicts["error"]
     assert evaluation.verdicts["calibration"].endswith(": too wide.")
-    assert "knows what it does not know" in full(*numbers()).verdicts["error"]
+    assert "knows which of its predictions to doubt" in full(*numbers()).verdicts["error"]
 
 
 def test_unseen_values_are_counted_by_column() -> None:

@@ -59,6 +59,27 @@ def test_copies_are_counted_and_named_by_their_rows(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.copies[:, None] == data.copies, same)
 
 
+@pytest.mark.parametrize("gap", [False, True])
+def test_numbers_of_rows_hide_no_copies(tmp_path: Path, gap: bool) -> None:
+    frame = made()
+    frame = pd.concat([frame] * 3, ignore_index=True)
+    frame.insert(0, "stamp", np.cumsum(np.random.default_rng(0).integers(1, 5, len(frame))))
+    if gap:
+        frame["stamp"] = frame["stamp"].astype("Int64")
+        frame.loc[7, "stamp"] = pd.NA
+    data, _ = read(frame, tmp_path)
+    assert data.notes[0].startswith(f"{len(frame)} rows equal another in all inputs but `stamp`")
+    same = frame["x"].to_numpy()[:, None] == frame["x"].to_numpy()
+    np.testing.assert_array_equal(data.copies[:, None] == data.copies, same)
+
+
+def test_rows_alike_but_for_a_number_are_no_copies_where_targets_differ(tmp_path: Path) -> None:
+    r = np.random.default_rng(0)
+    frame = pd.DataFrame({"town": np.arange(300) // 3, "income": r.permutation(100_000)[:300], "y": r.normal(size=300)})
+    data, _ = read(frame, tmp_path)
+    assert data.copies is None
+
+
 @pytest.mark.parametrize("target", ["numbers", "classes"])
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_copies_do_not_straddle_a_hold_out(tmp_path: Path, target: str, share: float) -> None:

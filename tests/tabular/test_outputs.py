@@ -36,20 +36,24 @@ def test_new_places_are_free(place: Path) -> None:
 
 
 def test_an_earlier_file_of_its_kind_is_replaced(place: Path) -> None:
-    (place / "p.csv").write_text("mean,std\n1,2\n")
+    (place / "p.csv").write_text("mean,std,aleatoric_std,epistemic_std\n1,2,1,1\n")
+    (place / "two.csv").write_text("label_a,confidence_a,entropy_a,disagreement_a,p_no_a\nno,1,0,0,1\n")
     (place / "empty.csv").touch()
-    for name in ("p.csv", "empty.csv"):
+    for name in ("p.csv", "two.csv", "empty.csv"):
         check_output(place / name, TABLES, inputs=[place / "new.csv"])
 
 
 def test_an_earlier_file_of_another_kind_is_not(place: Path) -> None:
     (place / "index.html").write_text("<html><body>Home</body></html>")
     (place / "data.csv").write_text("mean radius,label\n1,2\n")
+    (place / "mine.csv").write_text("treatment,mean,std,comment\na,1,2,good\n")
+    (place / "labels.jsonl").write_text('{"image": "a.png", "label": "cat", "confidence": 0.9, "entropy": 0.1}\n')
     (place / "words.csv").write_bytes(bytes(range(256)))
     (place / "half.parquet").write_bytes(b"PAR1")
     for name, endings, what in (
         ("index.html", PAGES, "report"), ("data.csv", TABLES, "predictions"), ("words.csv", TABLES, "predictions"),
-        ("half.parquet", TABLES, "predictions"),
+        ("half.parquet", TABLES, "predictions"), ("mine.csv", TABLES, "predictions"),
+        ("labels.jsonl", TABLES, "predictions"),
     ):  # fmt: skip
         with pytest.raises(TableError, match=f"{name} is there and holds no {what}; name another file, or delete it first$"):
             check_output(place / name, endings)

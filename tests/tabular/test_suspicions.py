@@ -81,6 +81,12 @@ def test_numbers_that_stand_for_missing_values(tmp_path: Path) -> None:
     ]
     assert "row 4 first, far from all others" in said[2]
     assert "leave such cells empty" in said[2]
+    frame = shops()
+    frame["labour"] = np.random.default_rng(0).integers(25, 4774, N)
+    frame.loc[::9, "labour"] = -999
+    assert notes(frame, tmp_path)[0].startswith(
+        f"`labour` is -999 in {len(range(0, N, 9))} rows, row 1 first, and more than 0 in all"
+    )
 
 
 def test_numbers_that_only_look_like_it(tmp_path: Path) -> None:

@@ -152,6 +152,13 @@ def predict(
         _show_predicted(result, str(out), loaded.target.unit, as_json)
 
 
+def _note_unseen(unseen: Mapping[str, int]) -> None:
+    if unseen:
+        worst = sorted(unseen.items(), key=lambda item: -item[1])
+        shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
+        note(f"rows with values that training did not see, by column: {shown}; be careful with their predictions")
+
+
 def _show_predicted(result: Predicted, out: str, unit: str, as_json: bool) -> None:
     """What was written; beside the predictions themselves, where these are printed."""
     if as_json and out != "-":
@@ -162,10 +169,7 @@ def _show_predicted(result: Predicted, out: str, unit: str, as_json: bool) -> No
     if result.ignored:
         shown = ", ".join(result.ignored[:10]) + (", …" if len(result.ignored) > 10 else "")
         note(f"columns that the model does not know are ignored: {shown}")
-    if result.unseen:
-        worst = sorted(result.unseen.items(), key=lambda item: -item[1])
-        shown = ", ".join(f"{name} {rows}" for name, rows in worst[:5]) + (", …" if len(worst) > 5 else "")
-        note(f"rows with values that training did not see, by column: {shown}; be careful with their predictions")
+    _note_unseen(result.unseen)
     marked = "" if result.abstained is None else f", {result.abstained} of them for a person"
     before = f", {result.done_before} of them were there" if result.done_before else ""
     files = f"{result.files} files{before}; " if result.files > 1 or before else ""
@@ -220,6 +224,7 @@ def evaluate(
                 show(f"note: left out are {left_out}")
             if notes := result.evaluation.about.get("Files"):
                 show(f"note: {notes}")
+            _note_unseen({each.column: each.rows for each in result.evaluation.unseen or ()})
             title = f"Scores of {result.evaluation.n_rows} rows" + f": {name}" * (len(results) > 1)
             show(scores_listing(result.evaluation, title))
             show(result.evaluation.summary)

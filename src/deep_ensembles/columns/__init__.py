@@ -9,7 +9,8 @@ from deep_ensembles.columns._frames import arrow_table, encode_frame, learn_fram
 
 # isort: off
 from deep_ensembles.columns._schema import (
-    FITS, KINDS, Schema, check_fields, column_data, column_from, identifies_rows, infer_schema, kind_of, stored_schema,
+    FITS, KINDS, Schema, check_fields, column_data, column_from, identifies_rows, infer_schema, kind_of, nearly_all_differ,
+    stored_schema,
 )  # fmt: skip
 from deep_ensembles.columns._target import (
     TASKS, Target, infer_target, read_groups, read_times, read_weights, skewness,
@@ -26,5 +27,6 @@ __all__ = [
     "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Errors", "Number", "Schema", "TableError",
     "TakenAsMissing", "Target", "Text", "UnreadableValue", "arrow_table", "boolean", "category", "check_fields",
     "check_known", "column_data", "column_from", "date", "encode_frame", "identifies_rows", "infer_schema", "infer_target",
-    "kind_of", "learn_frame", "number", "read_groups", "read_times", "read_weights", "skewness", "stored_schema", "text",
+    "kind_of", "learn_frame", "nearly_all_differ", "number", "read_groups", "read_times", "read_weights", "skewness",
+    "stored_schema", "text",
 ]  # fmt: skip

@@ -267,6 +267,14 @@ def identifies_rows(name: str, values: pa.Array | pa.ChunkedArray) -> bool:
     return bool(_IDENTIFIER.search(name)) and 2 * len(values.unique()) > len(values)
 
 
+def nearly_all_differ(values: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a column holds whole numbers of which nearly all differ, as those that number rows; there may be gaps."""
+    read = parsing.plain_numbers(parsing.plain(values))
+    known = np.empty(0) if read is None else read[np.isfinite(read)]
+    n, is_whole = len(known), bool((known == np.floor(known)).all())
+    return n > len(values) / 2 and is_whole and len(np.unique(known)) > 0.95 * n
+
+
 def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
     """Whether a column is called an id and holds whole numbers that are all different."""
     if not _IDENTIFIER.search(name) or len(read) < _FEW_ROWS or np.isnan(read).any():

@@ -108,7 +108,7 @@ def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFac
         verdicts |= {} if found is None else {"segments": found.verdict(is_class)}
         if facts.times is not None and evaluation.n_rows >= 3 * MIN_ROWS:
             values = error if is_class else rows[subject.point] - rows["actual"]
-            curves["time"], verdicts["time"] = over_time(facts.times, values, is_class)
+            curves["time"], verdicts["time"] = over_time(facts.times, values, is_class, facts.time)
     fields["notes"] = {**evaluation.notes, "counted": "from 0" if facts.numbers is None else "from 1"}
     if facts.numbers is not None:
         fields |= {name: [replace(each, row=int(facts.numbers[each.row])) for each in getattr(evaluation, name)]

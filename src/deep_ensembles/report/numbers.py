@@ -210,7 +210,8 @@ def _verdicts(rows: Rows, subject: Subject, ordering: Ordering | None) -> dict[s
     if "epistemic" in rows:
         variance = float(np.mean(rows["std"] ** 2))
         part = float(np.mean(rows["epistemic"] ** 2)) / variance if variance > 0 else 0.0
-        verdicts["parts"] = f"{percent(part)} of the predicted variance is disagreement between members."
+        alone = " Each row was judged by one of them, so that none is seen." if not rows["epistemic"].any() else ""
+        verdicts["parts"] = f"{percent(part)} of the predicted variance is disagreement between members.{alone}"
     if ordering is not None:
         correlation = f"The rank correlation of predicted spread and error is {number(ordering.strength, 2)}"
         verdicts["error"] = f"{correlation}: {ordering.text}."

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deep_ensembles._checks import require
 from deep_ensembles.report.evaluation import Better, Example, Score, Threshold, Unseen
 from deep_ensembles.report.segments import Groups
-from deep_ensembles.report.words import CHANCE, CHANGED, Ordering, cell, with_error
+from deep_ensembles.report.words import CHANCE, CHANGED, Ordering, cell, short, with_error
 
 Vector: TypeAlias = NDArray[np.float64]
 # By name, one number per row.
@@ -25,7 +25,7 @@ _SAMPLE_ROWS = 240
 _GROUPS = 10
 _EXAMPLE_ROWS = 10
 _UNSEEN_EXAMPLES = 3
-_CLEAR = 3.0  # standard errors by which early and late rows differ beyond chance
+_CLEAR = 2.0  # standard errors by which early and late rows differ beyond chance
 
 
 class Subject(NamedTuple):
@@ -105,6 +105,7 @@ class RowFacts:
         groups: of rows, by column: where errors are larger and what has changed since training is looked for in these; if
             there are none, in the columns that are shown.
         times: numbers or dates (NumPy's), one per row.
+        time: the name of the column that these are from.
         numbers: of the rows, as people count them; from 0 if None.
         no_drift: why it cannot be judged whether columns have changed since training.
     """
@@ -115,6 +116,7 @@ class RowFacts:
     numbers: NDArray[np.int64] | None = None
     no_drift: str = "the model keeps nothing of its training columns to compare with"
     unit: str = ""
+    time: str = ""
 
 
 def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, float | None]:
@@ -202,13 +204,14 @@ def recommended(lines: list[Threshold], ordering: Ordering | None, at_least: boo
     return [everything], {"trust": f"No threshold is recommended: {why}."}
 
 
-def over_time(times: NDArray[Any], values: Vector, is_share: bool) -> tuple[dict[str, list[Any]], str]:
+def over_time(times: NDArray[Any], values: Vector, is_share: bool, name: str = "") -> tuple[dict[str, list[Any]], str]:
     """Means over groups of equally many rows, from the earliest on, and whether early and late rows differ.
 
     Arguments:
         times: numbers or dates, one per row.
         values: predicted minus actual, or whether a row is wrong.
         is_share: which of these.
+        name: of the times.
     """
     order = np.argsort(times, kind="stable")
     groups = np.array_split(order, max(2, min(_GROUPS, len(order) // MIN_ROWS)))
@@ -222,7 +225,8 @@ def over_time(times: NDArray[Any], values: Vector, is_share: bool) -> tuple[dict
     what = "the share of wrong predictions is" if is_share else "predicted minus actual is, on average,"
     since = _time_text(times[late[0]])
     chance = CHANGED if clear else CHANCE
-    return curve, f"In the earliest third of the rows {what} {told[0]}, in the latest (from {since}) {told[1]}: {chance}."
+    rows = "rows" + f" by `{short(name)}`" * bool(name)
+    return curve, f"In the earliest third of the {rows} {what} {told[0]}, in the latest (from {since}) {told[1]}: {chance}."
 
 
 def _time_text(time: Any) -> str:

@@ -38,7 +38,7 @@ def findings(evaluation: Evaluation) -> list[Finding]:
     """At most five lines: how good predictions are, whether what they promise holds, which to trust, where they are worse,
     and whether the rows are like those of training."""
     verdicts, quality = evaluation.verdicts, _quality(evaluation)
-    beside = f" {_BESIDE[standing(evaluation.leads, evaluation.n_rows)]}" if evaluation.leads else ""
+    beside = f" {_beside(evaluation, quality)}" if evaluation.leads else ""
     if unseen := evaluation.about.get("Unseen classes"):
         beside += f" With {unseen}, {percent(evaluation.score('Accuracy, all rows').ensemble)} of all are right."
     lines = [quality._replace(text=quality.text + beside)]
@@ -50,6 +50,15 @@ def findings(evaluation: Evaluation) -> list[Finding]:
     elif "segments" in verdicts:
         lines.append(Finding(verdicts["segments"], "segments", "segments"))
     return [*lines, Finding(_likeness(evaluation), "outside", "columns then and now")]
+
+
+def _beside(evaluation: Evaluation, quality: Finding) -> str:
+    """How predictions stand beside the same guess for every row; what is told before is not contradicted."""
+    stands, told = standing(evaluation.leads, evaluation.n_rows), evaluation.scores[0]
+    tells_accuracy = evaluation.task == "classes" and quality.place == "scores"
+    if stands == "better" and tells_accuracy and told.constant is not None and told.ensemble <= told.constant:
+        return f"Its probabilities are better {_GUESS}, beyond chance, though it is not right more often."
+    return _BESIDE[stands]
 
 
 def summarized(evaluation: Evaluation) -> Evaluation:

@@ -293,7 +293,7 @@ class Ordering(NamedTuple):
 
     Example:
         >>> Ordering(0.5, 0.1, 0.2).text, Ordering(0.05, 0.1, 0.2).text
-        ('it knows what it does not know', 'no more than chance explains')
+        ('it knows which of its predictions to doubt', 'no more than chance explains')
     """
 
     strength: float
@@ -305,7 +305,7 @@ class Ordering(NamedTuple):
         """What that means, in words."""
         if self.strength <= self.chance:
             return CHANCE
-        return f"it knows {'' if self.strength >= self.good else 'only little of '}what it does not know"
+        return f"it knows {'' if self.strength >= self.good else 'a little of '}which of its predictions to doubt"
 
 
 def round_step(size: float, parts: int) -> float:

@@ -102,6 +102,8 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
         raise columns.TableError(f"`{settings.target}` is the target and cannot be anything else")
     sample = read_sample(files) if is_streamed(files, settings) else None
     whole = files.read() if sample is None else sample.table
+    if 0 < len(whole) < LEAST_ROWS:
+        raise columns.TableError(f"at least {LEAST_ROWS} rows with a target are needed, got {len(whole)}")
     said = "note" if sample is None else "note on the sample"
     if sample is not None:
         log(f"the {files.n_rows} rows are read from the files while they are trained on, some at a time; what columns are, "
@@ -143,7 +145,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
 def _looked_at(data: TableData, settings: TableSettings) -> TableData:
     """The rows with their copies and with notes on what looks wrong, which nothing is done about."""
     schema = data.schema(settings)
-    copies = find_copies(data.table, schema, settings.time)
+    copies = find_copies(data.table, schema, settings.time, settings.target)
     groups = None if copies is None else copies.groups
     notes = Suspicions(data.table, schema, data.target, data.y, data.rows, groups).notes()
     notes += [] if copies is None else [copies.note(data.rows)]

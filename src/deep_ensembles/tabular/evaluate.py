@@ -132,7 +132,7 @@ class _Rows:
         self.columns |= {name: whole[name] for name in schema.names[:SHOWN_COLUMNS]}
         self.unseen += unseen_columns(schema.columns, counts.tolist(), examples, n_rows)
         self.facts.groups, self.facts.numbers = self.profiler.groups(), np.concatenate(places)
-        self.facts.times = None if time is None else row_times(time, whole[time])
+        self.facts.times, self.facts.time = None if time is None else row_times(time, whole[time]), time or ""
 
 
 def _counting_wrong(evaluation: Evaluation, strange: Counter[str]) -> Evaluation:

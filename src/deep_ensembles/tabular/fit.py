@@ -249,7 +249,7 @@ def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, r
     profiler = Profiler(model.schema, model.facts if is_new else {})
     profiler.add(judged.table)
     times, same = None if time is None else row_times(time, judged.table[time]), "these rows are those of training"
-    facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, same, model.target.unit)
+    facts = RowFacts(model.target.name, profiler.groups(), times, judged.rows + 1, same, model.target.unit, time or "")
     shown: dict[str, Any] = {"columns": columns, "about": about, "facts": facts, "labels": model.labels}
     return replace(evaluate(batches, constant=model.constant, **shown), columns=profiler.facts(model.schema.labels))
 

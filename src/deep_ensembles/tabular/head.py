@@ -145,7 +145,8 @@ def suggested_bounds(y: NDArray[Any]) -> tuple[str, str] | None:
     if len(y) < _FEW_ROWS or low < 0 or len(np.unique(y)) < _FEW_ROWS:
         return None
     end = 100 if high == 100 else 1
-    if low < high / 2 and (high == end or (low == 0 and 0.5 < high < 1)):
+    is_full = high == 100 and (y == 100).sum() >= max(2, len(y) / 100)
+    if (low < high / 2 or is_full) and (high == end or (low == 0 and 0.5 < high < 1)):
         return f"0,{end}", f"all values are from 0 to {end}, some of them on a bound"
     if low == 0 and skewness(y) > 1:
         return "0,", f"all values are 0 or more and skewed to the right, {(y == 0).mean():.0%} of them 0"

@@ -135,8 +135,13 @@ class Profiler:
         """Count the rows of a batch."""
         self.profiles = profile_columns(self.schema, batch) if self.profiles is None else self.profiles
         for place, profile in enumerate(self.profiles):
-            if profile is not None:
-                codes = profile.codes(profile.column.read(profile.column.cells(batch), "missing"))
+            column = self.schema.columns[place]
+            read = column.read(column.cells(batch), "missing")
+            if profile is None:  # text, of which only gaps are counted
+                n_missing = int(np.isnan(read[:, 0]).sum())
+                self.counts[place] = self.counts[place] + np.array([len(read) - n_missing, n_missing])
+            else:
+                codes = profile.codes(read)
                 self.counts[place] = self.counts[place] + profile.count(codes)
                 self.codes[place] += [codes] if place < _MOST_GROUPED else []
 

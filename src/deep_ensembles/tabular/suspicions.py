@@ -18,6 +18,7 @@ _MOST_NOTES, _LONGEST_NOTE = 8, 300
 _TOTAL = r"(?i)^\s*(grand|sub|over)?[ -]?(total|totals|sum|summe|gesamt|insgesamt)\b.{0,15}$"
 _SENTINELS = (-1.0, *(sign * float("9" * digits) for digits in range(2, 9) for sign in (-1, 1)))
 _ROWS_OF_LEVELS = 20_000
+_COPIED = 0.9  # of the rows that are alike but for numbers that nearly all differ, from which they are copies
 _FAR, _APART = 30.0, 5.0  # robust deviations from the median, and times as far as any other row
 
 Groups = NDArray[np.int64]
@@ -158,7 +159,7 @@ class Suspicions:
                 continue
             for value, places, others in _sentinels(values):
                 cure = "leave it empty there, and the rows are left out" if of_target else "leave such cells empty"
-                apart = "and more than 0 in all others" if value == -1 else "far from all others"
+                apart = "and more than 0 in all others" if value < 0 < others.min() else "far from all others"
                 yield (f"`{name}` is {value:g} in {len(places)} rows, row {self.row(places[0])} first, {apart} "
                        f"({others.min():.6g} to {others.max():.6g}): if it stands for a missing value, {cure}")  # fmt: skip
 
@@ -194,11 +195,8 @@ def _sentinels(values: NDArray[np.float64]) -> list[tuple[float, NDArray[np.int6
         places = np.flatnonzero(values == end)
         if len(places) < 2 or len(others) < len(places) or len(np.unique(others)) < 2:
             continue
-        if end == -1:
-            is_apart = others.min() > 0 and len(np.unique(others)) >= 10
-        else:
-            is_apart = max(others.min() - end, end - others.max()) > max(np.ptp(others), 0)
-        if is_apart:
+        is_apart = end < 0 < others.min() and len(np.unique(others)) >= 10
+        if is_apart or (end != -1 and max(others.min() - end, end - others.max()) > np.ptp(others)):
             found.append((float(end), places, others))
     return found
 
@@ -238,13 +236,16 @@ class Copies:
         return "; ".join(parts) + ": they are held out together; if they are there by mistake, delete the copies"
 
 
-def find_copies(table: pa.Table, schema: columns.Schema, time: str | None = None) -> Copies | None:
+def find_copies(
+    table: pa.Table, schema: columns.Schema, time: str | None = None, target: str | None = None
+) -> Copies | None:
     """Rows that equal another in all inputs, or in all but what identifies a row and its time; None where there are none.
 
     Arguments:
         table: the rows; values are compared as they are written.
         schema: which columns are inputs.
         time: the column by which rows come one after the other.
+        target: the column to predict.
 
     Example:
         >>> table = pa.table({"id": range(4), "x": [1.5, 2.5, 1.5, 4.5], "y": [1, 2, 3, 4]})
@@ -254,8 +255,15 @@ def find_copies(table: pa.Table, schema: columns.Schema, time: str | None = None
         ([0, 1, 0, 3], ('id',))
     """
     apart = tuple(name for name in schema.names if name == time or columns.identifies_rows(name, table[name]))
-    others = [table[name] for name in schema.names if name not in apart]
     alike = np.zeros(table.num_rows, np.int64)
+    # Numbers that nearly all differ may number rows too: where rows are copies but for them, targets are equal as well.
+    different = {name for name in schema.names if name not in apart and columns.nearly_all_differ(table[name])}
+    if different and target is not None:
+        near = _equal_rows([table[name] for name in schema.names if name not in (*apart, *different)], alike)
+        is_shared = _is_shared(near)
+        still = _is_shared(_equal_rows([table[target]], near))[is_shared]
+        apart += tuple(sorted(different)) if _are_copies(near) and still.mean() > _COPIED else ()
+    others = [table[name] for name in schema.names if name not in apart]
     near = _equal_rows(others, alike) if others else alike
     exact = _equal_rows([table[name] for name in apart], near)
     groups = near if others and _are_copies(near) else exact

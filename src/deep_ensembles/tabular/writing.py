@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -17,7 +16,7 @@ from deep_ensembles.tabular.files import Source, open_table
 from deep_ensembles.tabular.sources import STANDARD
 
 TABLES, PAGES = (".csv", ".tsv", ".parquet", ".jsonl", ".csv.gz", ".tsv.gz"), (".html",)  # endings of files to write
-_PREDICTED = re.compile(r"(^|_)(std|confidence)(_|$)")  # columns that predictions have
+_PREDICTED = ({"aleatoric_std", "epistemic_std"}, {"entropy", "disagreement"})  # columns that predictions have
 _FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?$"
 
 
@@ -107,6 +106,8 @@ def check_output(path: Source, endings: Sequence[str] = (), *, inputs: Iterable[
     """
     if endings == TABLES and os.fspath(path) == STANDARD:
         return
+    if endings and not Path(path).name:
+        raise TableError(f"{path} names no file")
     target, places = location(path), [location(read) for read in inputs]
     if isinstance(target, str):
         _check_elsewhere(target, endings, places)
@@ -144,7 +145,8 @@ def is_of_its_kind(target: Path, endings: Sequence[str]) -> bool:
     if not start or endings == PAGES:
         return not start or b'name="generator" content="deep-ensembles"' in start
     try:
-        return any(map(_PREDICTED.search, open_table(target).names))
+        names = open_table(target).names
+        return any(all(any(name.startswith(each) for name in names) for each in wanted) for wanted in _PREDICTED)
     except TableError:
         return False
 
