@@ -138,7 +138,8 @@ class _Rows:
 def _counting_wrong(evaluation: Evaluation, strange: Counter[str]) -> Evaluation:
     """The evaluation with rows of classes that training did not see, which no prediction can name, as wrong."""
     count, accuracy = strange.total(), evaluation.scores[0]
-    names = ", ".join(f"{name} {rows}" for name, rows in strange.most_common(10)) + ", …" * (len(strange) > 10)
+    between = "; " if any("," in name for name in strange) else ", "
+    names = between.join([*(f"{name} {rows}" for name, rows in strange.most_common(10)), *["…"] * (len(strange) > 10)])
     shown = f"{count} row{'s' * (count != 1)} of classes that training did not see ({names})"
     part = evaluation.n_rows / (evaluation.n_rows + count)
     values = {name: None if (value := getattr(accuracy, name)) is None else value * part for name in ("single", "constant")}

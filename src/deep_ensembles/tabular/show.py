@@ -67,7 +67,9 @@ class ModelSummary:
         lines = {"kind": about["kind"], "predicts": None, "classes": None, "trained on": None}
         if "target" in about:
             lines["predicts"] = f"{about['target']}{' in ' * bool(about['unit'])}{about['unit']} ({about['task']})"
-            shown = ", ".join(map(str, about["classes"][:_MOST_CLASSES])) + ", …" * (len(about["classes"]) > _MOST_CLASSES)
+            classes = list(map(str, about["classes"]))
+            between = "; " if any("," in name for name in classes) else ", "
+            shown = between.join([*classes[:_MOST_CLASSES], *["…"] * (len(classes) > _MOST_CLASSES)])
             lines["classes"] = shown and f"{len(about['classes'])}: {shown}"
         if rows:
             lines["trained on"] = f"{rows['trained']} rows" + f"; {rows['held_out']} more held out" * bool(rows["held_out"])
