@@ -161,7 +161,7 @@ class TestCandidates:
 
 def test_epochs_fall_with_the_rows() -> None:
     epochs = [Choices({}).training(task(np.zeros((n, 1)), np.zeros(n)))["max_epochs"] for n in (10, 3000, 12_000, 10**6)]
-    assert epochs == [300, 300, 150, 12]
+    assert epochs == [300, 300, 244, 12]
 
 
 def test_batches_grow_with_the_rows() -> None:

@@ -41,7 +41,7 @@ _BINS = 48  # of each of them
 EPSILON = 0.01  # of adversarial training, the paper's
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
 _EPOCHS = {"fast": 100, "default": 300, "best": 400}
-_MEDIUM_ROWS = 8000  # from which epochs are fewer
+_MEDIUM_ROWS = {"fast": 3000, "default": 8000, "best": 8000}  # from which epochs are fewer
 _HASTY_ROWS, _HASTY_SIZES = 100_000, (64, 64)  # from which "fast" is faster still, and the sizes of its layers
 _HASTY_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
@@ -197,10 +197,8 @@ class Choices:
     def _usual(self, task: Task) -> dict[str, Any]:
         if self.preset == "paper":
             return {name: PAPER[name] for name in ("max_epochs", "batch_size", "learning_rate")}
-        most = _EPOCHS[self.effort]
-        epochs = int(
-            np.clip(min(_ROW_VISITS[self.effort] / task.n_rows, most * (_MEDIUM_ROWS / task.n_rows) ** 0.5), 12, most)
-        )
+        most, visits, medium = (part[self.effort] for part in (_EPOCHS, _ROW_VISITS, _MEDIUM_ROWS))
+        epochs = int(np.clip(min(visits / task.n_rows, most * (medium / task.n_rows) ** 0.5), 12, most))
         return {
             "max_epochs": epochs,
             "batch_size": batch_size(task.n_rows),
