@@ -1,7 +1,7 @@
 """Kill trainings in processes at random, parents and workers: `python -m benchmarks.random_kills 100`.
 
-In turn, a program trains an ensemble in two processes with a checkpoint and saves it, and `deep-ensembles reproduce` works on
-an experiment in two processes. Parents that are killed are started again, workers are replaced. Every model that is there
+In turn, a program trains an ensemble in two processes with a checkpoint and saves it, and `deep-ensembles reproduce` works
+on an experiment in two processes. Parents that are killed are started again, workers are replaced. Every model that is there
 must load, and all results be the same bits as those that nobody disturbed.
 """
 
@@ -20,7 +20,6 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from deep_ensembles import load, mlp
 
