@@ -666,7 +666,8 @@ def test_only_the_state_of_this_model_is_cleared_away(folder: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_ctrl_c_in_predict_leaves_nothing_behind(folder: Path, tmp_path: Path) -> None:
     data = large_table(tmp_path / "large.parquet", 3)
-    (tmp_path / "p.csv").write_text("mean,std")
+    before = "mean,std,aleatoric_std,epistemic_std"
+    (tmp_path / "p.csv").write_text(before)
     with started("predict", folder / "price-model", data, "--out", tmp_path / "p.csv") as process:
         while not any(each.suffix == ".tmp" for each in tmp_path.iterdir()):
             assert process.poll() is None
@@ -675,7 +676,7 @@ def test_ctrl_c_in_predict_leaves_nothing_behind(folder: Path, tmp_path: Path) -
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 1
     assert errors == "stopped; nothing was written\n"
-    assert (tmp_path / "p.csv").read_text() == "mean,std"
+    assert (tmp_path / "p.csv").read_text() == before
     assert sorted(each.name for each in tmp_path.iterdir()) == ["large.parquet", "p.csv"]
 
 
