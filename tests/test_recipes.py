@@ -159,6 +159,16 @@ class TestCandidates:
         assert search.constant(trial).scores.mean() == pytest.approx(np.log(2) * 0.81, abs=0.03)
 
 
+def test_the_fast_effort_takes_fewer_and_smaller_networks_for_many_rows() -> None:
+    X = np.random.default_rng(0).normal(size=(100_000, 2))
+    usual = 5, (128, 128)
+    for n, effort, wanted in ((99_999, "fast", usual), (100_000, "fast", (3, (64, 64))), (100_000, "default", usual)):
+        choices, of_rows = Choices({}, effort=effort), task(X[:n], X[:n, 0])
+        assert (choices.n_members(of_rows), choices.candidates(of_rows)[2]) == wanted
+    explicit = Choices({"n_members": 7, "hidden_sizes": (9,)}, effort="fast")
+    assert (explicit.n_members(of_rows), explicit.candidates(of_rows)[2]) == (7, (9,))
+
+
 def test_epochs_fall_with_the_rows() -> None:
     epochs = [Choices({}).training(task(np.zeros((n, 1)), np.zeros(n)))["max_epochs"] for n in (10, 3000, 12_000, 10**6)]
     assert epochs == [300, 300, 244, 12]

@@ -216,6 +216,8 @@ def test_what_a_backward_pass_keeps_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert network.training
     assert resources.kept_bytes(network, torch.rand(40, 32)) == 0
     assert resources.kept_bytes(nn.LazyConv2d(8, 3), pictures) == 0
+    words = nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 32), nn.Tanh(), nn.Flatten(), nn.Linear(320, 2))
+    assert resources.kept_bytes(words, torch.randint(50, (40, 10))) >= 4 * (160 + 320)
     weights = 4 * 7 * sum(parameter.numel() for parameter in network.parameters())
     monkeypatch.setattr(resources, "free_memory", lambda: weights + 4 * pictures.numel() + 32 * kept - 1)
     settings: dict[str, Any] = {"head": Normal(), "n_members": 1, "max_epochs": 1, "random_state": 0}

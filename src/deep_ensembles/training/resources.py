@@ -9,6 +9,10 @@ from pathlib import Path
 import torch
 from joblib import cpu_count
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from deep_ensembles._random import seeded
+from deep_ensembles.members import copy_module
 
 _THREADED_WORK = 1e8  # multiplications of a step from which several threads gain more than they wait
 _COPIES = 7  # of the weights: themselves, gradients, two moments, the best, an average, and what is given back
@@ -49,23 +53,23 @@ def check_memory(n_weights: int, n_bytes: float, at_once: int = 1) -> None:
 
 
 def kept_bytes(network: nn.Module, inputs: Tensor) -> int:
-    """Bytes that the backward pass keeps of each row `[row, *features]` of pictures, sequences or texts.
+    """Bytes that the backward pass keeps of each row `[row, *features]` of pictures, sequences or tokens.
 
     For rows of plain numbers, and networks that cannot be tried yet, it is 0.
     """
-    if inputs.dim() < 3 or any(nn.parameter.is_lazy(parameter) for parameter in network.parameters()):
+    is_plain = inputs.dim() < 3 and inputs.is_floating_point()
+    if is_plain or any(nn.parameter.is_lazy(parameter) for parameter in network.parameters()):
         return 0
-    kept, was_training = dict[int, int](), network.training
+    kept, tried = dict[int, int](), copy_module(network).cpu().eval()
 
     def keep(tensor: Tensor) -> Tensor:
         kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     row = inputs[:1].to(torch.float32 if inputs.dtype == torch.uint8 else inputs.dtype, copy=True)
-    with suppress(Exception), torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        _ = network.eval()(row)  # what is wrong with a network is told where it is used
-    network.train(was_training)
-    weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+    with suppress(Exception), seeded(0), torch.enable_grad(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        tried(row)  # what is wrong with a network is told where it is used
+    weights = {parameter.untyped_storage().data_ptr() for parameter in tried.parameters()}
     return sum(size for place, size in kept.items() if place not in weights)
 
 
