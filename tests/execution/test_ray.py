@@ -6,17 +6,20 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
+from pyarrow import parquet
 
-from deep_ensembles import fit_ensemble, mlp
+from deep_ensembles import Checkpoint, Normal, ParquetRows, fit_ensemble, mlp
 from deep_ensembles.images import ImageFolder
 from deep_ensembles.networks import convnet
 
@@ -67,6 +70,25 @@ def test_results_reports_and_errors_come_back(cluster: Any) -> None:
     with pytest.raises(TypeError, match="must be sent to another process, which it cannot be"):
         list(Ray(cluster.address)(lambda number: lock, [1]))
     assert list(Ray(cluster.address)(fail, [])) == []
+
+
+def test_rows_and_checkpoints_at_a_url(cluster: Any, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(4000, 3))
+    (tmp_path / "parts").mkdir()
+    for part in range(2):
+        rows = x[2000 * part : 2000 * (part + 1)]
+        columns = {f"x{i}": column for i, column in enumerate(rows.T)} | {"y": rows[:, 0]}
+        parquet.write_table(pa.table(columns), tmp_path / "parts" / f"{part}.parquet")
+    settings: dict[str, Any] = {"head": Normal(), "n_members": 2, "max_epochs": 2, "random_state": 0}
+    build = partial(mlp, 3, 2, (16,))
+    here = fit_ensemble(build, ParquetRows(tmp_path / "parts", target="y"), **settings)
+    settings |= {"execution": Ray(cluster.address), "checkpoint": Checkpoint(f"file://{tmp_path}/state")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        there = fit_ensemble(build, ParquetRows(f"file://{tmp_path}/parts", target="y"), **settings)
+    assert not [warning for warning in caught if "not writable" in str(warning.message)]
+    for name, view in here.members.parameters.views.items():
+        assert torch.equal(there.members.parameters.views[name], view)
 
 
 def test_ctrl_c_and_errors_leave_nothing_running(cluster: Any, tmp_path: Path) -> None:

@@ -89,7 +89,9 @@ class Ray:
 def _do(shared: tuple[bytes, list[np.ndarray]], number: int, item: bytes, inbox: Any) -> tuple[str, Any]:
     """Work on an item, on the machine of a worker; its outcome."""
     report = None if inbox is None else seldom(partial(inbox.tell.remote, number))
-    return outcome(lambda *arguments: unpacked(*shared)(*arguments), item, report)
+    content, arrays = shared
+    own = [array.copy() for array in arrays]  # the store's are only to be read
+    return outcome(lambda *arguments: unpacked(content, own)(*arguments), item, report)
 
 
 class _Inbox:
