@@ -85,12 +85,32 @@ def test_short_trainings_and_small_networks_are_one_stack() -> None:
     assert len(pieces_of(training(100, 10_000, 10, 40))) <= 2
 
 
+def worker(number: int) -> int:
+    time.sleep(0.2)
+    return os.getpid()
+
+
 @pytest.mark.usefixtures("always_cut")
-def test_a_second_fit_starts_at_once() -> None:
+def test_a_second_work_finds_the_same_workers() -> None:
+    before = {process for _, process in Processes(2)(worker, range(6))}
     fitted(Processes(2), max_epochs=1)
-    start = time.monotonic()
-    list(Processes(2)(abs, [-1, 1]))
-    assert time.monotonic() - start < 0.5
+    assert before <= {process for _, process in Processes(2)(worker, range(6))}
+
+
+def surroundings(names: list[str]) -> tuple[str, list[str | None]]:
+    return str(Path.cwd()), [os.environ.get(name) for name in names]
+
+
+def test_warm_workers_see_the_folder_and_the_environment_of_now(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    names = ["DEEP_ENSEMBLES_A", "DEEP_ENSEMBLES_B", "OMP_NUM_THREADS"]
+    monkeypatch.setenv("DEEP_ENSEMBLES_B", "old")
+    ((_, before),) = Processes(1)(surroundings, [names])
+    assert before == (str(Path.cwd()), [None, "old", "1"])
+    monkeypatch.setenv("DEEP_ENSEMBLES_A", "new")
+    monkeypatch.delenv("DEEP_ENSEMBLES_B")
+    monkeypatch.chdir(tmp_path)
+    ((_, after),) = Processes(1)(surroundings, [names])
+    assert after == (str(Path.cwd()), ["new", None, "1"])
 
 
 @pytest.mark.usefixtures("always_cut")

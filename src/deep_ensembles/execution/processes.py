@@ -54,13 +54,14 @@ class Processes:
     def __call__(self, work: Work, items: Sequence[Any], report: Report | None = None) -> Results:
         left, deaths = dict(enumerate(map(packed, items))), 0
         how: dict[str, Any] = {"env": dict.fromkeys((*_THREADS, _WORKER), "1"), "initializer": _end_with}
+        place = str(Path.cwd()), dict(os.environ) | how["env"]  # as they are now: workers may be older than a change of them
         with tempfile.TemporaryDirectory(prefix="deep-ensembles-", ignore_cleanup_errors=True) as folder:
             joblib.dump(packed_apart(work), f"{folder}/work")
             while left:
                 pool = get_memmapping_executor(  # joblib's own, as `joblib.Parallel` finds a pool that loky made unusable
                     min(self.workers, len(items)), timeout=_IDLE_SECONDS, initargs=(os.getpid(),), **how
                 )
-                pending = {pool.submit(_do, folder, *entry, report is not None): entry[0] for entry in left.items()}
+                pending = {pool.submit(_do, folder, *entry, place, report is not None): entry[0] for entry in left.items()}
                 try:
                     while pending:
                         finished, _ = wait(pending, _POLL_SECONDS, FIRST_COMPLETED)
@@ -111,8 +112,12 @@ def _end_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _do(folder: str, number: int, item: bytes, reports: bool) -> tuple[str, Any]:
-    """Work on an item, in a worker; its outcome."""
+def _do(folder: str, number: int, item: bytes, place: tuple[str, dict[str, str]], reports: bool) -> tuple[str, Any]:
+    """Work on an item, in a worker that has the working folder and the environment of the one that asks; its outcome."""
+    if (str(Path.cwd()), dict(os.environ)) != place:
+        os.chdir(place[0])
+        os.environ.clear()
+        os.environ.update(place[1])
     if torch.cuda.is_available():
         torch.cuda.set_device(number % torch.cuda.device_count())
     work = unpacked(*joblib.load(f"{folder}/work", mmap_mode="c"))
