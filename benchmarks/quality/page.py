@@ -114,12 +114,31 @@ def _regression(results: Results) -> Iterator[str]:
     yield from _ranks(results, "regression", UCI)
     yield from _gaps(results, "regression", UCI, ("nll", "crps", "rmse"))
     yield "### Time"
+    yield from _price(results)
     for score, title in SECONDS.items():
         yield from _score_table(results, title, "regression", UCI, score)
     yield "### Made tables"
     yield f"{N_SPLITS} draws of each: " + "; ".join(f"*{name}*: {TABLES[name].description}" for name in MADE) + "."
     for score in ("nll", "crps", "coverage_90"):
         yield from _score_table(results, REGRESSION_SCORES[score], "regression", MADE, score)
+
+
+def _price(results: Results) -> Iterator[str]:
+    """What the default takes beyond the fast effort, and what that buys."""
+    known = [table for table in UCI if results.gap(table, "ours", "ours-fast", "nll") is not None]
+    if not known:
+        return
+    yield (
+        "Where time and quality fight, the default keeps the quality. What its processor seconds buy beside "
+        '`effort="fast"`, on the splits that both have:'
+    )
+    rows = []
+    for table in known:
+        seconds = [_number(results.mean(table, name, "fit_cpu") or 0.0, "fit_cpu") for name in ("ours", "ours-fast")]
+        gaps = {score: results.gap(table, "ours", "ours-fast", score) or {} for score in ("nll", "crps")}
+        less = -gaps["crps"]["mean"] / (results.mean(table, "ours-fast", "crps") or 1.0)
+        rows.append([_short(table), *seconds, _number(gaps["nll"]["mean"], "nll", "+"), f"{less:.0%}"])
+    yield _table(["", "seconds", "fast", "NLL minus that of fast", "CRPS lower by"], rows)
 
 
 def _lattice(results: Results) -> Iterator[str]:
