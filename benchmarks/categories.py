@@ -10,7 +10,7 @@ import torch
 
 from deep_ensembles import Normal
 from deep_ensembles.columns import Schema, infer_schema
-from deep_ensembles.recipes import Task
+from deep_ensembles.recipes import Choices, Task
 from deep_ensembles.scoring import log_score
 from deep_ensembles.selection import fit_recipe
 
@@ -44,7 +44,7 @@ def main() -> None:
                 first, *others = schema.columns
                 schema = Schema((replace(first, coded=True, with_rare=False), *others))  # type: ignore[call-arg]
             task = Task(schema.encode(train), y[: sizes[0]], 0, 1, Normal(), levels=schema.levels)
-            ensemble = fit_recipe(task, {"max_epochs": 60}, effort="fast", random_state=0).ensemble
+            ensemble = fit_recipe(task, Choices({"max_epochs": 60}, effort="fast"), 0).ensemble
             cells = []
             for rows in (new, unseen):
                 prediction = ensemble(schema.encode(rows))

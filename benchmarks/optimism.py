@@ -20,7 +20,7 @@ from deep_ensembles import Categorical, Normal
 from deep_ensembles.distributions import rebuilt
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.mixture import Mixture
-from deep_ensembles.recipes import Task
+from deep_ensembles.recipes import Choices, Task
 from deep_ensembles.scoring import log_score
 from deep_ensembles.selection import fit_recipe
 
@@ -61,7 +61,7 @@ def optimism(law: str, n: int, seed: int) -> float:
     rows, fresh = LAWS[law](n, generator), LAWS[law](FRESH_ROWS, generator)
     is_class = rows.y.dtype.kind == "i"
     task = Task(rows.X, rows.y, 2 if is_class else 0, 2 if is_class else 1, Categorical() if is_class else Normal())
-    ensemble = fit_recipe(task, {}, random_state=seed).ensemble
+    ensemble = fit_recipe(task, Choices({}), seed).ensemble
     reported = float(log_score(ensemble.out_of_fold(rows.X), torch.from_numpy(rows.y)).mean())
     return (_of_folds(ensemble, fresh) - fresh.best) - (reported - rows.best)
 

@@ -170,8 +170,11 @@ def test_the_fast_effort_takes_fewer_and_smaller_networks_for_many_rows() -> Non
 
 
 def test_epochs_fall_with_the_rows() -> None:
-    epochs = [Choices({}).training(task(np.zeros((n, 1)), np.zeros(n)))["max_epochs"] for n in (10, 3000, 12_000, 10**6)]
-    assert epochs == [300, 300, 244, 12]
+    sizes, choices = (10, 2000, 8000, 12_000, 10**6), Choices({})
+    epochs = [choices.training(task(np.zeros((n, 1)), np.zeros(n)))["max_epochs"] for n in sizes]
+    assert epochs == [600, 600, 300, 244, 12]
+    labels = np.arange(100) % 2
+    assert choices.training(Task(np.zeros((100, 1)), labels, 2, 2, Categorical()))["max_epochs"] == 300
 
 
 def test_batches_grow_with_the_rows() -> None:

@@ -63,20 +63,12 @@ class ComplementaryFolds:
     ) -> list[np.ndarray]:
         """The folds of some rows, each in order; with `strata`, the class of each row, the same share of each."""
         generator = generator if self.random_state is None else np.random.default_rng(self.random_state)
-        count = self.count(n_members)
-        kind, names = np.arange(len(rows)), strata
-        if self.groups is not None:
-            require(len(self.groups) > int(rows.max()), "groups", "one per row", len(self.groups))
-            _, first, kind = np.unique(np.asarray(self.groups)[rows], return_index=True, return_inverse=True)
-            names = None if strata is None else strata[first]
-        n_kinds = int(kind.max()) + 1
+        count, n_grouped = self.count(n_members), len(rows) if self.groups is None else len(self.groups)
+        require(self.groups is None or n_grouped > int(rows.max()), "groups", "one per row", n_grouped)
+        kinds = np.arange(len(rows)) if self.groups is None else np.asarray(self.groups)[rows]
+        n_kinds = len(np.unique(kinds))
         require(n_kinds >= count, "n_folds", f"at most the number of rows or groups ({n_kinds})", count)
-        order = generator.permutation(n_kinds)
-        if names is not None:
-            order = order[np.argsort(names[order], kind="stable")]
-        fold_of = np.empty(n_kinds, dtype=np.int64)
-        fold_of[order] = np.arange(n_kinds) % count
-        return [rows[fold_of[kind] == fold] for fold in range(count)]
+        return _dealt(rows, count, kinds, strata, generator)
 
     def count(self, n_members: int) -> int:
         """How many folds so many members have."""
@@ -86,12 +78,22 @@ class ComplementaryFolds:
 
     def halves(self, fold: np.ndarray, classes: PerRow = None) -> Split:
         """A fold in two: every other row or group (of each class)."""
-        groups = fold if self.groups is None else np.asarray(self.groups)[fold]
-        _, first, kind = np.unique(groups, return_index=True, return_inverse=True)
-        order = np.arange(len(first)) if classes is None else np.argsort(classes[fold[first]], kind="stable")
-        is_second = np.zeros(len(first), dtype=bool)
-        is_second[order[1::2]] = True
-        return fold[~is_second[kind]], fold[is_second[kind]]
+        kinds = fold if self.groups is None else np.asarray(self.groups)[fold]
+        first, second = _dealt(fold, 2, kinds, None if classes is None else classes[fold])
+        return first, second
+
+
+def _dealt(
+    rows: np.ndarray, n_parts: int, kinds: np.ndarray, strata: PerRow, generator: np.random.Generator | None = None
+) -> list[np.ndarray]:
+    """Rows in so many parts, those of a kind together, and of each class the same share; shuffled, or else in order."""
+    _, first, kind = np.unique(kinds, return_index=True, return_inverse=True)
+    order = np.arange(len(first)) if generator is None else generator.permutation(len(first))
+    if strata is not None:
+        order = order[np.argsort(strata[first[order]], kind="stable")]
+    part_of = np.empty(len(first), dtype=np.int64)
+    part_of[order] = np.arange(len(first)) % n_parts
+    return [rows[part_of[kind] == part] for part in range(n_parts)]
 
 
 def hold_out(rows: np.ndarray, fraction: float, generator: np.random.Generator, strata: PerRow = None) -> Split:

@@ -130,7 +130,7 @@ def train_further(
     further: dict[str, Any] = {"schedule": Constant(), "folds": None} if max_epochs is None else {}
     recipe = replace(task.recipe, max_epochs=total, early_stopping=False, resumable=True, **further)
     task = replace(task, recipe=recipe)
-    before = Trained(ensemble.members, origin.units, np.asarray(ensemble.history), {}, origin.state)
+    before = Trained(ensemble.members, ensemble.standardization, np.asarray(ensemble.history), [], origin.state)
     return task.ensembles(task.runs(ensemble.n_members), ensemble.n_members, before)[0]
 
 
@@ -238,17 +238,15 @@ class _Task:
 
     def _ensemble(self, trained: Trained, members: Sequence[int], runs: Sequence[Run], example: Tensor) -> Ensemble:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
-        if self.algorithm.criterion.is_censored:
-            standardization = standardization.of_first_target()
         inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
-        held_out = {number: trained.held_out[m] for number, m in enumerate(members) if m in trained.held_out}
+        held_out = [trained.held_out[m] for m in members]
         unseen, raw = None, None
         if self.recipe.folds is not None:
             unseen, raw = out_of_fold(len(self.rows), [runs[m] for m in members], held_out)
         origin = None
         if self.root is not None:
             task = replace(self, rows=None)  # type: ignore[arg-type]
-            origin = Origin(task, rows_key(self.rows), trained.standardization, held_out, trained.state)
+            origin = Origin(task, rows_key(self.rows), held_out, trained.state)
         return Ensemble(
             members=chosen,
             head=self.algorithm.criterion.head,
@@ -344,11 +342,10 @@ def _check_censored(rows: Rows, targets: Tensor, head: HeadFunction) -> None:
 
 def _unlabelled(inputs: Any, task: _Task) -> InMemory:
     """Rows without targets; the target of a labelled row stands for theirs, and is never used."""
-    rows, perturbation = task.rows, task.algorithm.perturbation
+    rows, algorithm = task.rows, task.algorithm
     require(not isinstance(rows, Surveyed), "unlabelled", "None for rows that are read in blocks", inputs)
-    if task.algorithm.needs_target:
-        raise ValueError(f"`unlabelled` must be None with `perturbation={perturbation!r}`, which needs targets, "
-                         "got rows without; pass `perturbation=VirtualAdversarial()`")  # fmt: skip
+    must = f"None with `perturbation={algorithm.perturbation!r}`, which needs targets"
+    require(not algorithm.needs_target, "unlabelled", must, "rows without", "pass `perturbation=VirtualAdversarial()`")
     x = check_finite("unlabelled", as_tensor("unlabelled", inputs)) if rows.parts is None else rows.parts.pack(inputs)
     example, target, _ = rows.read(np.arange(1))
     shape = f"of shape [row, {', '.join(map(str, example.shape[1:]))}] with at least one row, like `inputs`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.training import InMemory, Rows, Run, Standardization
+from deep_ensembles.training import InMemory, Rows, Run
 
 _STEP = 5  # members that are added at a time: one for each of the usual folds
 _KEY_ROWS = 16  # that tell rows from others
@@ -27,15 +27,13 @@ class Origin(NamedTuple):
     Arguments:
         task: of `fitting`, without its rows and with the number of folds that there are.
         rows_key: tells its rows from others.
-        units: of its members, as training has them.
-        held_out: member → raw outputs for the rows that it was stopped on.
+        held_out: see `Trained`.
         state: see `Trained`.
     """
 
     task: Any
     rows_key: str
-    units: Standardization
-    held_out: dict[int, Tensor]
+    held_out: list[Tensor | None]
     state: dict[str, Tensor]
 
 
@@ -86,9 +84,14 @@ class Grow:
             ensemble = extended(task, ensemble, min(step, self.at_most - ensemble.n_members))
             if is_judged:
                 before, scores = scores, task.out_of_fold_scores(ensemble)
-                gains = before - scores
-                pays = bool(gains.mean() > gains.std() / len(gains) ** 0.5)
+                pays = is_better(scores, before)
         return ensemble
+
+
+def is_better(scores: np.ndarray, others: np.ndarray) -> bool:
+    """Whether scores of rows are less than others by more than a standard error."""
+    gain = others - scores
+    return bool(gain.mean() > gain.std() / len(gain) ** 0.5)
 
 
 def rows_key(rows: Rows) -> str:
@@ -98,7 +101,7 @@ def rows_key(rows: Rows) -> str:
     return hashlib.sha256(b"".join([str(len(rows)).encode(), *known])).hexdigest()
 
 
-def out_of_fold(n_rows: int, runs: Sequence[Run], held_out: Mapping[int, Tensor]) -> tuple[np.ndarray | None, Tensor | None]:
+def out_of_fold(n_rows: int, runs: Sequence[Run], held_out: Sequence[Any]) -> tuple[np.ndarray | None, Tensor | None]:
     """As many members that have not seen a row as every row has, `[k, row]`, and what they said of it, `[k, row, raw]`.
 
     Neither where some row has none; no raw outputs where members were not stopped on the rows that they held out, else as of
@@ -106,7 +109,7 @@ def out_of_fold(n_rows: int, runs: Sequence[Run], held_out: Mapping[int, Tensor]
     """
     unseen = np.stack([np.isin(np.arange(n_rows), run.rows, invert=True) for run in runs])
     chosen = np.argsort(~unseen, axis=0, kind="stable")[: int(unseen.sum(0).min())]
-    if not len(chosen) or len(held_out) < len(runs):
+    if not len(chosen) or any(raw is None for raw in held_out):
         return chosen if len(chosen) else None, None
     raw = held_out[0].new_full((len(runs), n_rows, *held_out[0].shape[1:]), torch.nan)
     for number, run in enumerate(runs):
@@ -121,9 +124,8 @@ def extended(task: Any, ensemble: Ensemble, n: int) -> Ensemble:
         task = replace(task, recipe=replace(task.recipe, checkpoint=task.recipe.checkpoint.numbered(first)))
     runs = task.runs(first + n)
     more = task.ensembles(runs[first:], n)[0].to(ensemble.members.device)
-    held_out = origin.held_out | {first + number: raw for number, raw in more.origin.held_out.items()}
+    held_out = origin.held_out + more.origin.held_out
     unseen, raw = (None, None) if task.recipe.folds is None else out_of_fold(len(task.rows), runs, held_out)
-    units = Standardization.concatenated([origin.units, more.origin.units])
     parts = {"out_of_fold_members": unseen, "out_of_fold_raw": raw, "network": ensemble.network, "weights": None}
-    parts["origin"] = origin._replace(units=units, held_out=held_out, state={})
+    parts["origin"] = origin._replace(held_out=held_out, state={})
     return replace(Ensemble.joined([ensemble, more], [first, n]), **parts)

@@ -40,8 +40,9 @@ _MOST_EQUAL = 0.9  # of the rows of such a column; words, of which most rows hav
 _BINS = 48  # of each of them
 EPSILON = 0.01  # of adversarial training, the paper's
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
-_EPOCHS = {"fast": 100, "default": 300, "best": 400}
-_MEDIUM_ROWS = {"fast": 3000, "default": 8000, "best": 8000}  # from which epochs are fewer
+_EPOCHS = {"fast": 100, "default": 600, "best": 800}
+_MEDIUM_ROWS = {"fast": 3000, "default": 2000, "best": 2000}  # from which epochs are fewer
+_MOST_EPOCHS_OF_CLASSES = 300  # which gain nothing from more
 _HASTY_ROWS, _HASTY_SIZES = 100_000, (64, 64)  # from which "fast" is faster still, and the sizes of its layers
 _HASTY_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
@@ -199,6 +200,7 @@ class Choices:
             return {name: PAPER[name] for name in ("max_epochs", "batch_size", "learning_rate")}
         most, visits, medium = (part[self.effort] for part in (_EPOCHS, _ROW_VISITS, _MEDIUM_ROWS))
         epochs = int(np.clip(min(visits / task.n_rows, most * (medium / task.n_rows) ** 0.5), 12, most))
+        epochs = min(epochs, _MOST_EPOCHS_OF_CLASSES) if task.n_classes else epochs
         return {
             "max_epochs": epochs,
             "batch_size": batch_size(task.n_rows),
@@ -240,13 +242,8 @@ class Choices:
         """Heads to compare, the plainest first; with a floor under the variance where targets lie on a lattice."""
         if self.explicit.get("head") is not None:
             return [self.explicit["head"]]
-        if (
-            self.explicit.get("network") is not None
-            or "head" in self.explicit
-            or self.preset == "paper"
-            or task.n_classes
-            or is_structured(task.targets)
-        ):
+        is_fixed = self.explicit.get("network") is not None or "head" in self.explicit or self.preset == "paper"
+        if is_fixed or task.n_classes or is_structured(task.targets):
             return [task.default_head]
         step, distinct = target_step(task.targets)
         floor = has_floor * (step * (task.outlying if task.has_outliers else 1.0)) ** 2 / 12

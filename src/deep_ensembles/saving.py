@@ -45,9 +45,8 @@ def load(
 
             models = []
             for number, part in enumerate([config, *config.get("beside", [])]):
-                prefix = f"{number}|" if number else ""  # as `TableModel` names them
-                own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-                own = {name: tensor for name, tensor in own.items() if "|" not in name}
+                named = [(*name.rpartition("|")[::2], tensor) for name, tensor in tensors.items()]  # as `TableModel` does
+                own = {name: tensor for place, name, tensor in named if place == (str(number) if number else "")}
                 models.append(TableModel.from_file(part, Ensemble.from_file(part["ensemble"], own, network, head, target)))
             return replace(models[0], beside=tuple(models[1:]))
         if kind not in ("DeepEnsembleRegressor", "DeepEnsembleClassifier"):

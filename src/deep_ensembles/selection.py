@@ -23,6 +23,7 @@ from deep_ensembles.distributions import Delta, marginal
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import InProcess, suited
 from deep_ensembles.fitting import fit_ensemble
+from deep_ensembles.growing import is_better
 from deep_ensembles.heads import Categorical
 from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose
@@ -34,7 +35,7 @@ from deep_ensembles.training.resources import limited_threads
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
 _MANY_ROWS = 20_000  # from which only the best of these networks is trained on all rows, not the best two
-_PILOT_PART, _PILOT_MEMBERS = 0.5, 3  # of the epochs, and how many members are trained there
+_PILOT_PART, _PILOT_EPOCHS, _PILOT_MEMBERS = 0.5, 150, 3  # of the epochs, at most how many, and of how many members
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
@@ -50,14 +51,7 @@ class Fitted:
     chosen: dict[str, Any]
 
 
-def fit_recipe(
-    task: Task,
-    explicit: Mapping[str, Any],
-    *,
-    preset: str | None = None,
-    effort: str = "default",
-    random_state: RandomState = None,
-) -> Fitted:
+def fit_recipe(task: Task, choices: Choices, random_state: RandomState = None) -> Fitted:
     """Train an ensemble with the settings that the data ask for.
 
     Members hold out complementary folds, with equal rows and groups in one piece. Several networks and heads are tried, on
@@ -66,10 +60,10 @@ def fit_recipe(
 
     Arguments:
         task: data and what is known of them.
-        explicit, preset, effort: see `Choices`.
+        choices: which settings are given, and how the others are chosen.
         random_state: the seed of everything.
     """
-    search = _Search(task, Choices(dict(explicit), preset, effort), random_state)
+    search = _Search(task, choices, random_state)
     trials, shares = search.run()
     ensemble = trials[0].ensemble
     if len(trials) > 1:
@@ -79,12 +73,9 @@ def fit_recipe(
     return Fitted(replace(ensemble, recalibration=recalibration), search.described(trials, shares, recalibration))
 
 
-def recalibrated(
-    task: Task, explicit: Mapping[str, Any], ensemble: Ensemble, *, preset: str | None = None, effort: str = "default"
-) -> Ensemble:
+def recalibrated(task: Task, choices: Choices, ensemble: Ensemble) -> Ensemble:
     """An ensemble that was trained further, with what its out-of-fold predictions ask for; arguments as above."""
-    search = _Search(task, Choices(dict(explicit), preset, effort), 0)
-    return replace(ensemble, recalibration=search.recalibration(ensemble))
+    return replace(ensemble, recalibration=_Search(task, choices, 0).recalibration(ensemble))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +100,7 @@ class _Search:
         self.seeds = run_seeds(random_state, 2)
         limit = choices.explicit.get("time_limit")
         self.end = math.inf if limit is None else time.time() + limit  # of the clock that machines of a cluster share
-        self.n_trials, self.is_pilot = 0, False
+        self.n_trials = 0
 
     def run(self) -> tuple[list[_Trial], list[float]]:
         """The trials to keep, and their shares in the mixture."""
@@ -123,9 +114,8 @@ class _Search:
             return self.best(self.search(start, heads, scales, task))
         rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
         end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.time()) if self.end < math.inf else math.inf
-        self.is_pilot = True
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
-        self.end, self.is_pilot = end, False
+        self.end = end
         n = 2 if task.n_rows < _MANY_ROWS and "n_members" not in choices.explicit else 1
         return self.best(self.train([trial.candidate for trial in trials[:n]], task, needed=1))
 
@@ -142,13 +132,13 @@ class _Search:
         if bare != heads and any(self.beats_rounding(trial, task) for trial in trials):
             return self.search(replace(start, head=bare[0]), bare, scales, task)
         trials += self.train(_next_frequencies(trials, scales), task)
-        best = min(trials, key=_score)
+        best = min(trials, key=lambda trial: trial.score)
         adversarial = [replace(best.candidate, epsilon=EPSILON)] if self.choices.tries_adversary(task) else []
         linear = [Candidate(heads[0], 0.0, ())] if self.choices.tries_linear(task) else []
         more = self.train([*adversarial, *(replace(best.candidate, head=head) for head in heads[1:]), *linear], task)
-        better = [trial for trial in more if trial.candidate.head != heads[0] and _is_better(trial.scores, best.scores)]
+        better = [trial for trial in more if trial.candidate.head != heads[0] and is_better(trial.scores, best.scores)]
         if better:
-            head = min(better, key=_score).candidate.head
+            head = min(better, key=lambda trial: trial.score).candidate.head
             usual, _ = self.best([*trials, *(trial for trial in more if trial.candidate.epsilon)])
             more += self.train([replace(trial.candidate, head=head) for trial in usual if trial is not best], task)
         trials += more
@@ -186,9 +176,9 @@ class _Search:
         """The settings of `fit_ensemble` for a candidate."""
         choices = self.choices
         settings, n_members = choices.training(task, not candidate.hidden_sizes), choices.n_members(task)
-        if self.is_pilot:
+        if task is not self.task:
             n_members = min(n_members, _PILOT_MEMBERS)
-            settings["max_epochs"] = math.ceil(_PILOT_PART * settings["max_epochs"])
+            settings["max_epochs"] = min(_PILOT_EPOCHS, math.ceil(_PILOT_PART * settings["max_epochs"]))
         if choices.preset is None and settings["early_stopping"] and "folds" not in choices.explicit and n_members > 1:
             together = task.together if task.source is None else None  # blocks deal out folds by themselves
             n_folds = min(5, n_members, 5 if together is None else len(np.unique(together[task.counted])))
@@ -261,9 +251,9 @@ class _Search:
                 joined.append((members, np.eye(len(members))[best], scores[best]))
             else:
                 shares = mixture_shares(-scores)
-                joined.append((members, shares, -_log_mixture(-scores, shares)))
+                joined.append((members, shares, -np.logaddexp.reduce(_weighted(-scores, shares), axis=0)))
         least = min(joined, key=lambda item: float(item[2].mean()))
-        members, shares, _ = next(item for item in joined if not _is_better(least[2], item[2]))
+        members, shares, _ = next(item for item in joined if not is_better(least[2], item[2]))
         kept = sorted(((float(share), i) for i, share in enumerate(shares) if share > 0), reverse=True)
         return [members[i] for _, i in kept], [share for share, _ in kept]
 
@@ -341,10 +331,6 @@ def _next_frequencies(trials: Sequence[_Trial], scales: Sequence[float]) -> list
     return [replace(middle.candidate, scale=scale) for scale in beyond]
 
 
-def _score(trial: _Trial) -> float:
-    return trial.score
-
-
 def mixture_shares(log_likelihoods: np.ndarray) -> np.ndarray:
     """The shares of ensembles in a mixture that make rows most probable; those of very small share get none.
 
@@ -361,8 +347,7 @@ def mixture_shares(log_likelihoods: np.ndarray) -> np.ndarray:
     while True:
         shares = np.where(kept, 1.0, 0.0) / kept.sum()
         for _ in range(500):
-            with np.errstate(divide="ignore"):
-                logs = log_likelihoods + np.log(shares)[:, None]
+            logs = _weighted(log_likelihoods, shares)
             parts = np.exp(logs - logs.max(0))
             sums = (parts / parts.sum(0)).sum(1) + np.where(kept, _PRIOR_ROWS / n, 0.0)
             shares = sums / sums.sum()
@@ -372,12 +357,7 @@ def mixture_shares(log_likelihoods: np.ndarray) -> np.ndarray:
         kept &= shares > shares[small].min()
 
 
-def _is_better(scores: np.ndarray, others: np.ndarray) -> bool:
-    """Whether scores of rows are less than others by more than a standard error."""
-    gain = others - scores
-    return bool(gain.mean() > gain.std() / len(gain) ** 0.5)
-
-
-def _log_mixture(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
+def _weighted(logs: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Log-likelihoods `[ensemble, row]` with the share of each ensemble."""
     with np.errstate(divide="ignore"):
-        return np.logaddexp.reduce(logs + np.log(shares)[:, None], axis=0)
+        return logs + np.log(shares)[:, None]

@@ -55,6 +55,8 @@ def fit_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
         ("predict model houses.csv --out other.csv", "is there and holds no predictions"),
         ("predict model houses.csv --out other.parquet", "is there and holds no predictions"),
         ("predict model --row size=1,colour=red,yard=2 --out other.csv", "is there and holds no predictions"),
+        ("predict model houses.csv --out mine.csv", "has a column `notes`, which would be lost"),
+        ("predict model --row size=1,colour=red,yard=2 --out mine.csv", "has a column `notes`, which would be lost"),
         ("predict model --row size=1,colour=red,yard=2 --out model/p.csv", "is inside the model folder"),
         ("predict model parts --out more", "is there and holds no predictions"),
         ("predict model parts --out parts", "parts"),
@@ -71,6 +73,7 @@ def test_nothing_is_lost(command: str, words: str, place: Path, monkeypatch: pyt
     shutil.copy(place / "houses.csv", place / "other.csv")
     write(houses(), place / "other.parquet")
     (place / "index.html").write_text("<html>Home</html>")
+    (place / "mine.csv").write_text("mean,std,aleatoric_std,epistemic_std,lower,upper,notes\n1,1,1,0,0,2,call them\n")
     shutil.copytree(place / "model", place / "full")
     (place / "full" / "notes.txt").write_text("mine")
     shutil.copy(place / "price.txt", place / "settings.html")

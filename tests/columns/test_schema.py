@@ -447,7 +447,7 @@ class TestDates:
     def test_times_of_day(self):
         column = date("t", pa.array(["10:30", "18:00", "9:15"]))
         assert column.parts == ("hour",)
-        assert column.summary() == "date, 09:15:00 to 18:00:00, written hh:mm"
+        assert column.summary() == "time of day, 09:15:00 to 18:00:00, written hh:mm"
         expected = column.encode(pa.array(["10:30"]))
         for other in (pa.array(["10:30:00"]), pa.array([datetime.time(10, 30)]), pa.array([37800], pa.time32("s"))):
             np.testing.assert_array_equal(column.encode(other), expected)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_ensembles.columns import UnreadableValue, infer_schema, infer_target, kind_of, number
+from deep_ensembles.columns import UnreadableValue, infer_schema, infer_target, kind_of, number, table_decimal
 from deep_ensembles.columns.date import date
 
 
@@ -43,6 +43,28 @@ def test_numbers_are_read_with_their_units(texts, values, unit):
     read, read_unit = numbers(*texts)
     np.testing.assert_allclose(read, values, rtol=1e-12)
     assert read_unit == unit
+
+
+@pytest.mark.parametrize(
+    ("columns", "mark", "people"),
+    [
+        ({"width": ["45,2", "38,75", "7,1"]}, ",", [8808.0, 1200.0, 989.0]),
+        ({"width": ["45.2", "38.75", "7.1"]}, ".", [8.808, 1.2, 989.0]),
+        ({"width": ["45,2", "38,75", "7,1"], "depth": ["1.25", "3.5", "0.1"]}, ".", [8.808, 1.2, 989.0]),
+        ({}, ".", [8.808, 1.2, 989.0]),
+    ],
+)
+def test_columns_that_tell_settle_the_decimal_mark_of_others(columns, mark, people):
+    table = pa.table({**columns, "people": ["8.808", "1.200", "989"]})
+    assert table_decimal(table, ".") == mark
+    column = number("people", table["people"], mark)
+    assert column.read(table["people"]).tolist() == people
+    assert kind_of("people", table["people"], mark)[0] == "number"
+
+
+def test_small_fractions_are_no_thousands_beside_a_decimal_comma():
+    values = pa.array(["0.998", "1.005", "1.012"])
+    assert number("density", values, ",").read(values).tolist() == [0.998, 1.005, 1.012]
 
 
 @pytest.mark.parametrize(

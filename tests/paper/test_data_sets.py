@@ -83,7 +83,7 @@ def test_the_naval_set_has_constant_columns_and_one_target() -> None:
 
 @pytest.mark.parametrize("form", ["%d", "%.18e"])
 def test_split_files(form: str, tmp_path: Path) -> None:
-    table = read_split_files(made(tmp_path / "set", form=form, extra_columns=1), features=3)
+    table = read_split_files(made(tmp_path / "set", form=form, extra_columns=1))
     data = np.loadtxt(tmp_path / "set" / "data.txt")
     np.testing.assert_array_equal(table.inputs, data[:, :3])
     np.testing.assert_array_equal(table.targets, data[:, 3])
@@ -102,12 +102,12 @@ def test_split_files(form: str, tmp_path: Path) -> None:
         ("data.txt", b"1 2 3 4\n1 2 3\n", "not a table of numbers"),
         ("data.txt", b"<html>404</html>\n", "not a table of numbers"),
         ("data.txt", b"1 2 3 4\n" * 39, "disjoint and hold each of the 39 rows once"),
-        ("data.txt", b"1 2 3\n" * 40, "expected 3 features and one target, got 3 and 1 among 3 columns"),
-        ("index_features.txt", b"0\n1\n", "expected 3 features and one target, got 2 and 1"),
+        ("data.txt", b"1 2 3\n" * 40, r"columns that are features and of one target, got \[0, 1, 2\] and \[3\] of 3"),
+        ("index_target.txt", b"1\n2\n", r"of one target, got \[0, 1, 2\] and \[1, 2\] of 4"),
         ("index_target.txt", b"1.5\n", "not whole"),
         ("index_train_2.txt", b"0\n1\n", "split 2: train and test rows must be disjoint"),
         ("index_test_1.txt", b"-1\n", "split 1: train and test rows must be disjoint"),
-        ("n_splits.txt", b"5\n", "index_train_4.txt is missing"),
+        ("n_splits.txt", b"5\n", r"index_train_4.txt is .* not a table of numbers .*No such file"),
         ("n_splits.txt", b"", "n_splits.txt is empty"),
     ],
 )
@@ -115,32 +115,28 @@ def test_split_files_that_are_wrong(file: str, content: bytes, message: str, tmp
     folder = made(tmp_path / "set")
     (folder / file).write_bytes(content)
     with pytest.raises(DatasetError, match=message):
-        read_split_files(folder, features=3)
+        read_split_files(folder)
 
 
-@pytest.mark.parametrize("change", [{"rows": 41}, {"splits": 5}])
+@pytest.mark.parametrize("change", [{"rows": 41}, {"features": 4}, {"splits": 5}])
 def test_a_conversion_that_breaks_the_cards_promise_leaves_nothing(change: dict[str, int], tmp_path: Path) -> None:
     promise = replace(card("yacht"), **({"rows": 40, "features": 3, "splits": 4} | change))
     assert promise.convert
-    with pytest.raises(DatasetError, match=r"yacht: expected .* rows, 3 features, . splits, got 40, 3 and 4"):
+    with pytest.raises(DatasetError, match=r"yacht: expected .* rows, . features, . splits, got 40, 3 and 4"):
         promise.convert(promise, made(tmp_path / "originals"), tmp_path / "home" / "yacht.npz")
     assert not (tmp_path / "home").exists()
 
 
 def test_the_song_archive(tmp_path: Path) -> None:
     archive = write_song_archive(tmp_path / "songs.zip", rows=50_007, features=4)
-    table = read_song_archive(archive, rows=50_007, features=4, test_rows=7)
+    table = read_song_archive(archive, test_rows=7)
     assert (table.inputs.dtype, table.targets.dtype) == (np.float32, np.float32)
     np.testing.assert_array_equal(table.inputs[:5000], table.inputs[45_000:50_000])
     np.testing.assert_array_equal(table.splits[0][1], np.arange(50_000, 50_007))
     assert 1922 <= table.targets.min() <= table.targets.max() <= 2011
-    for rows, features in [(50_006, 4), (50_008, 4), (50_007, 5)]:
-        wanted = f"expected {rows} rows and {features + 1} columns, got 50007 rows and 5 columns"
-        with pytest.raises(DatasetError, match=wanted):
-            read_song_archive(archive, rows, features, test_rows=7)
     archive.write_bytes(archive.read_bytes()[:-1000])
     with pytest.raises(DatasetError, match="damaged or not the published archive"):
-        read_song_archive(archive, 50_007, 4, 7)
+        read_song_archive(archive, 7)
 
 
 @pytest.mark.slow
@@ -188,7 +184,7 @@ def test_a_damaged_table_is_refused(damage: str, tmp_path: Path) -> None:
 
 
 def test_a_table_may_have_other_rows_and_splits_than_the_published_one(tmp_path: Path) -> None:
-    write_table(tmp_path / "uci" / "yacht.npz", read_split_files(made(tmp_path / "set"), features=3))
+    write_table(tmp_path / "uci" / "yacht.npz", read_split_files(made(tmp_path / "set")))
     dataset = uci("yacht", tmp_path)
     assert (dataset.inputs.shape, len(dataset.splits)) == ((40, 3), 4)
     (train_inputs, train_targets), (test_inputs, test_targets) = dataset.parts(2)

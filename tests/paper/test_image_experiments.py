@@ -274,7 +274,7 @@ def test_networks_that_are_not_there_are_told(home, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`networks` must be among mlp-3"):
         reproduce("mnist-ensemble-size", scale="smoke", networks=["resnet"], out=tmp_path)
     ask = {"scale": "smoke", "methods": [ENSEMBLE], "execution": InProcess()}
-    with pytest.raises(ValueError, match="`network` must name a module that can be imported"):
+    with pytest.raises(ValueError, match="`network` must name something that can be imported"):
         reproduce("mnist-ensemble-size", networks=["nowhere:net"], out=tmp_path, **ask)
 
 

@@ -28,9 +28,9 @@ def test_own_and_importable_networks() -> None:
         (nn.Linear, "one of convnet"),
         (
             "no_such_package.models:net",
-            r"name a module that can be imported, got 'no_such.*No module named 'no_such_package'",
+            r"name something that can be imported, got 'no_such.*No module named 'no_such_package'",
         ),
-        ("torch.nn:NoSuchLayer", r"name something in torch.nn, got 'torch.nn:NoSuchLayer'"),
+        ("torch.nn:NoSuchLayer", r"name something that can be imported, got 'torch.nn:NoSuchLayer' .*no attribute"),
         ("math:pi", "a function that makes a module, got 'math:pi'"),
     ],
 )

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from torch.distributions import Categorical, LogNormal, Normal
 
 from deep_ensembles.mixture import Mixture
@@ -56,10 +57,20 @@ def test_captions_of_numbers(n: int, seed: int, skill: float, stated: float) -> 
     outside = ((rows["actual"] < rows["low"]) | (rows["actual"] > rows["high"])).sum()
     assert captions["rows"].startswith(f"{outside} of {n} rows lie outside their {level(0.9)} interval.")
     assert captions["levels"].startswith(f"{percent((rows['actual'] < rows['mean']).mean())} of the targets lie below")
+    errors = rows["mean"] - rows["actual"]
+    assert (
+        f"Predictions are {number(abs(errors.mean()), 3)} too {'high' if errors.mean() > 0 else 'low'}" in captions["levels"]
+    )
+    p = stats.ttest_1samp(errors, 0).pvalue
+    assert 0.04 < p < 0.06 or ("beyond chance" in found.verdicts["levels"]) == (p < 0.05)
     ends = [number(end, 3) for end in np.quantile(rows["mean"], [0.05, 0.95])]
     assert f"predictions are {ends[0]} to {ends[1]}" in captions["target"]
     parts = [np.square(rows[name]).sum() for name in ("epistemic", "aleatoric")]
     assert captions["parts"].startswith(f"{percent(parts[0] / sum(parts))} of the predicted variance")
+    assert "none is seen" not in captions["parts"]
+    alone = evaluate(Batch(first_member(mixture), x, None)).verdicts["parts"]
+    assert alone.startswith("0.0\u202f%")
+    assert alone.endswith("Each row was judged by one of them: none is seen.")
     correlation = found.score("Rank correlation").ensemble
     assert f"is {number(correlation, 2)}:" in captions["error"]
     assert ("chance" in found.verdicts["error"]) == (correlation <= 2 / (n - 1) ** 0.5) == ("surest of are" in trust(found))

@@ -52,6 +52,19 @@ def test_noise_is_not_called_a_bad_segment(kind: str) -> None:
     assert false <= 15  # 150 times 5 per cent, and two standard errors
 
 
+def test_a_bad_segment_is_found_beside_outliers_and_among_few_wrong_rows() -> None:
+    rng = np.random.default_rng(4)
+    group = np.array(["premature"] * 48 + ["other"] * 285)
+    error = np.abs(rng.standard_t(1.2, 333)) * np.where(group == "premature", 15, 1)
+    error[40] *= 200
+    wrong = np.isin(np.arange(333), np.arange(5)) * 1.0
+    small = np.array(["light"] * 80 + ["other"] * 253)
+    for name, values, errors in (("premature", group, error), ("light", small, wrong)):
+        found = segments([of("c", values), of("x", rng.normal(size=333))], errors, np.ones(333))
+        assert found is not None
+        assert (found.clear, found.worst[0].group) == (1, name)
+
+
 def test_few_rows_make_no_segments() -> None:
     assert segments([of("x", np.arange(39.0))], np.ones(39), np.ones(39)) is None
     assert segments([], np.ones(100), np.ones(100)) is None

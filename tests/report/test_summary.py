@@ -150,7 +150,7 @@ def check(found: Evaluation) -> None:
         assert ("No column of" in told) == (found.drifts.clear == 0)
         assert ("changed much" in told) == (found.drifts.large > 0)
     if len(found.thresholds) > 1:
-        kept = next(line for line in found.thresholds if f"Of the {count(line.rows)} predictions" in told)
+        kept = next(line for line in found.thresholds if f"keeps the {count(line.rows)} surest predictions" in told)
         assert (kept.reached > found.thresholds[0].reached) == (found.task == "classes")
         assert "chance" not in found.verdicts["error"]
         assert (percent(kept.reached) if found.task == "classes" else number(kept.reached, 3)) in told
@@ -169,3 +169,5 @@ def test_a_change_over_time_is_told() -> None:
     assert any(line.place == "time" for line in findings(found))
     steady = evaluate((mixture, rng.normal(size=300)), facts=RowFacts("y", [], times))
     assert "no more than chance explains" in steady.verdicts["time"]
+    tied = np.where(np.arange(300) < 220, times[0], times)
+    assert "time" not in evaluate((mixture, actual), facts=RowFacts("y", [], tied)).verdicts

@@ -27,7 +27,7 @@ from sklearn.metrics import (
 from deep_ensembles import load
 from deep_ensembles.tabular import FittedTable, evaluate_table, fit_table, predict_table
 from deep_ensembles.tabular import evaluate as _evaluate
-from deep_ensembles.tabular.model import profiles_from
+from deep_ensembles.tabular.model import profiles_from, sampled_keys
 
 
 def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTable, tmp_path: Path) -> None:
@@ -107,6 +107,27 @@ def test_labels_that_training_did_not_see_are_wrong_and_listed(classes: FittedTa
     strangers = write(with_column(rows, "speed", ["never"] * 30), tmp_path / "strangers.csv")
     with pytest.raises(ValueError, match="no row has a class that training saw of `speed`"):
         evaluate_table(classes.model, strangers)
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_rows_that_the_model_was_trained_on_are_noticed(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    model = request.getfixturevalue(kind).model
+    table, new = houses(), houses(300, seed=8)
+    mixed = pa.concat_tables([table.slice(0, 100), new])
+    parts = {"old": table, "mixed": mixed, "new": new}
+    reports = {name: evaluate_table(model, write(part, tmp_path / f"{name}.csv")) for name, part in parts.items()}
+    told = {name: report.evaluation.about.get("Rows of training") for name, report in reports.items()}
+    assert told["new"] is None
+    assert told["old"] == "100% of the rows that it was trained on are among these, which flatters scores"
+    share = int(str(told["mixed"]).partition("%")[0])
+    assert 40 <= share <= 60
+    assert str(told["old"]) in reports["old"].evaluation.summary
+    assert str(told["old"]) in reports["old"].html
+
+
+def test_equal_rows_are_no_wonder_where_training_had_many() -> None:
+    assert sampled_keys(np.arange(1000, dtype=np.uint64) % 500) == []
+    assert 100 <= len(sampled_keys(np.arange(1000, dtype=np.uint64))) <= 300
 
 
 def test_values_outside_the_training_range_are_counted_by_column(

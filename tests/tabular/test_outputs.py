@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _processes import not_on_windows
@@ -11,7 +12,8 @@ from _processes import not_on_windows
 from deep_ensembles._files import ModelFileError
 from deep_ensembles.columns import TableError
 from deep_ensembles.tabular import FittedTable
-from deep_ensembles.tabular.writing import PAGES, TABLES, check_output
+from deep_ensembles.tabular.outputs import CLASS_OUTPUTS, NUMBER_OUTPUTS
+from deep_ensembles.tabular.writing import _PREDICTION, PAGES, TABLES, check_output
 
 
 @pytest.fixture
@@ -124,3 +126,11 @@ def test_a_folder_that_is_read_only_is_named_before_any_work(place: Path) -> Non
     (place / "parts").chmod(0o500)
     with pytest.raises(TableError, match=r"cannot be written: .*parts is read-only"):
         check_output(place / "parts" / "p.csv", TABLES)
+
+
+@pytest.mark.parametrize("output", [*NUMBER_OUTPUTS, *CLASS_OUTPUTS], ids=lambda output: output.name)
+def test_every_column_of_predictions_may_be_replaced_by_others(output: Any) -> None:
+    name = output.name.replace("<level>", "0.1").replace("<class>", "red")
+    assert _PREDICTION.match(name)
+    assert _PREDICTION.match(f"{name}_price")  # of several targets
+    assert not _PREDICTION.match("notes")

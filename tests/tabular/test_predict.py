@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,14 @@ def test_wishes_of_numbers_are_none_of_classes(classes: FittedTable, tmp_path: P
         predict_table(classes.model, data, tmp_path / "p.csv", abstain_above=1.0)
     with pytest.raises(ValueError, match="the model predicts classes, which have no quantiles"):
         predict_table(classes.model, data, tmp_path / "p.csv", quantiles=(0.5,))
+
+
+def test_quantiles_are_for_those_of_several_targets_that_have_them(
+    numbers: FittedTable, classes: FittedTable, tmp_path: Path
+) -> None:
+    both = replace(numbers.model, beside=(classes.model,))
+    predict_table(both, write(houses(20), tmp_path / "new.csv"), tmp_path / "p.csv", quantiles=(0.1,))
+    assert [name for name in read(tmp_path / "p.csv").column_names if name.startswith("q")] == ["q0.1_price"]
 
 
 def test_parts_that_store_a_kept_column_as_other_types_are_brought_together(numbers: FittedTable, tmp_path: Path) -> None:

@@ -83,3 +83,14 @@ def test_what_is_no_model_is_refused(numbers: FittedTable, tmp_path: Path) -> No
     config.write_text(config.read_text().replace("price", "prize"))
     with pytest.raises(ModelFileError, match="is damaged or was changed"):
         show_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_shares_among_scores_are_told_in_per_cent(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    fitted = request.getfixturevalue(kind)
+    fitted.model.save(tmp_path / "model")
+    scores = next(
+        each for each in show_model(tmp_path / "model").listings() if getattr(each, "title", "") == "Held-out scores"
+    )
+    shares = {score.name: score.share for score in fitted.evaluation.scores}
+    assert {name: text.endswith(" %") for name, text in scores.rows} == {name: shares[name] for name, _ in scores.rows}

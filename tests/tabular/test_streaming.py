@@ -116,7 +116,7 @@ def test_unreadable_values_are_counted_in_all_rows(tmp_path: Path) -> None:
 
 def test_training_reads_every_row_that_has_a_target(tmp_path: Path) -> None:
     rows = Surveyed(source(written(tmp_path / "parts", table())), 3)
-    targets = np.concatenate([buffer.targets.numpy() for buffer, _ in rows.buffers(0)])
+    targets = np.concatenate([buffer.targets.numpy() for buffer, _ in rows.readings(0)])
     expected = table()["price"]
     np.testing.assert_array_equal(np.sort(targets), np.sort(expected[~np.isnan(expected)]))
 

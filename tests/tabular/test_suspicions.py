@@ -108,6 +108,14 @@ def test_a_target_far_away(tmp_path: Path) -> None:
     assert "1 more rows are as far away" in notes(frame, tmp_path)[0]
 
 
+def test_dates_of_which_some_are_none_are_told(tmp_path: Path) -> None:
+    days = pd.date_range("2020-01-01", periods=N).strftime("%m/%d/%Y").to_numpy(dtype=object)
+    days[7::9] = days[7::9] + " - 12/31/2020"
+    said = notes(shops().assign(day=days), tmp_path)
+    assert any(note.startswith("`day` is a date in most rows, but not '01/08/2020 - 12/31/2020' in row 8") for note in said)
+    assert not any("is a date" in note for note in notes(shops(), tmp_path))
+
+
 R = np.random.default_rng(5)
 DAYS = R.integers(1, 60, N)
 START = pd.Timestamp("2020-01-01") + pd.to_timedelta(R.integers(0, 900, N), unit="D")
@@ -131,6 +139,16 @@ LEAKS: dict[str, tuple[Callable[[pd.DataFrame], pd.DataFrame], str, str]] = {
         lambda f: f.assign(code=f["kind"].map({"a": 4, "b": 7, "c": 1})),
         "kind",
         "`code` names the classes of `kind`",
+    ),
+    "levels of a class": (
+        lambda f: f.assign(code=[f"{kind}{i % 4}" for i, kind in enumerate(f["kind"])]),
+        "kind",
+        "`code` names the classes of `kind`",
+    ),
+    "threshold": (
+        lambda f: f.assign(is_warm=f["warmth"] > 14),
+        "is_warm",
+        "`warmth` up to 13.8 is one class of `is_warm` and above the other",
     ),
     "lookup": (
         lambda f: f.assign(product=[f"p{i % 60}" for i in range(N)], sales=PRICE[np.arange(N) % 60]),

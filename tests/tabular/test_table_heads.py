@@ -14,6 +14,7 @@ from _made_tables import QUICK, quiet, read, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import stats
 from scipy.special import expit
 
 from deep_ensembles import heads as all_heads
@@ -191,6 +192,17 @@ def test_stretching_is_refused_for_heads_with_a_bound(head: str, tmp_path: Path)
 
 
 # Predictions
+
+
+def test_the_same_guess_for_every_row_is_of_the_heads_family(tmp_path: Path) -> None:
+    """A normal about the mean of a skewed target would be too easy to beat."""
+    data = table_of("positive", tmp_path)
+    model = fit_table(data, TableSettings(target="positive", head="log_normal", **QUICK_HEAD), log=quiet).model
+    y = read(data)["positive"].to_numpy()
+    best = stats.lognorm(np.log(y).std(), scale=np.exp(np.log(y).mean()))
+    model.save(tmp_path / "model")
+    for one in (model, load(tmp_path / "model")):
+        assert float(-one.constant.log_prob(torch.tensor(y)).mean()) == pytest.approx(-best.logpdf(y).mean(), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", list(heads()))

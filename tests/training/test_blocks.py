@@ -77,11 +77,11 @@ def test_every_row_is_read_once_an_epoch_in_another_order(kind: str, tmp_path: P
     rows = Surveyed(source, 3)
     orders = []
     for epoch in range(2):
-        buffers = list(rows.buffers(epoch))
+        buffers = list(rows.readings(epoch))
         assert len(buffers) == 4
         assert [len(buffer) for buffer, _ in buffers] == rows.sizes
-        for buffer, folds in buffers:
-            np.testing.assert_array_equal(row_keys(buffer.inputs.numpy()) % np.uint64(3), folds)
+        for buffer, seen in buffers:
+            np.testing.assert_array_equal(row_keys(buffer.inputs.numpy()) % np.uint64(3), seen.args[0])
             places = np.searchsorted(np.sort(Y), buffer.targets.numpy())
             assert places.std() > 0.2 * N  # not one stretch of the table
         orders.append(np.concatenate([buffer.targets.numpy() for buffer, _ in buffers]))
@@ -166,8 +166,8 @@ def test_resuming_gives_the_same_bits(at: int, tmp_path: Path, monkeypatch: pyte
 
 def test_time_that_is_up_ends_within_an_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    buffers = Surveyed.buffers
-    monkeypatch.setattr(Surveyed, "buffers", lambda self, epoch: (read.append(epoch) or b for b in buffers(self, epoch)))
+    buffers = Surveyed.readings
+    monkeypatch.setattr(Surveyed, "readings", lambda self, epoch: (read.append(epoch) or b for b in buffers(self, epoch)))
     ensemble = fit_ensemble(NETWORK, mapped(tmp_path), Y, time_limit=1e-6, **SETTINGS)
     assert read == [0]
     assert ensemble.history is not None

@@ -83,8 +83,8 @@ def fit_dropout(
     build = {rate: partial(mlp, inputs.shape[1], 1, tuple(hidden_sizes), dropout=rate) for rate in rates}
     seeds = run_seeds(random_state, len(row_sets))
     check_number("validation_fraction", validation_fraction, low=0, above=True, high=1, below=True)
-    draws = [stream(seed, Purpose.VALIDATION) for seed in seeds]
-    parts = [hold_out(rows, validation_fraction, draw) for rows, draw in zip(row_sets, draws, strict=True)]
+    pairs = zip(row_sets, seeds, strict=True)
+    parts = [hold_out(rows, validation_fraction, stream(seed, Purpose.VALIDATION)) for rows, seed in pairs]
 
     def trained_with(rate: float, cv: Any, name: str) -> list[Ensemble]:
         point = settings.get("checkpoint")
@@ -99,13 +99,11 @@ def fit_dropout(
             score, deviation = _best_deviation(means, targets[held_out], float(np.std(targets[fitted])))
             best[i] = min(best[i], (score, rate, deviation))
 
-    models: dict[int, DropoutModel] = {}
+    kept = {}
     for rate in sorted({rate for _, rate, _ in best}):
-        numbers = [i for i, (_, best_rate, _) in enumerate(best) if best_rate == rate]
-        folds = [(row_sets[i], row_sets[i][:1]) for i in numbers]
-        for i, ensemble in zip(numbers, trained_with(rate, folds, "kept"), strict=True):
-            models[i] = DropoutModel(ensemble, rate, best[i][2], n_samples)
-    return [models[i] for i in range(len(row_sets))]
+        folds = [(rows, rows[:1]) for rows, choice in zip(row_sets, best, strict=True) if choice[1] == rate]
+        kept[rate] = iter(trained_with(rate, folds, "kept"))
+    return [DropoutModel(next(kept[rate]), rate, deviation, n_samples) for _, rate, deviation in best]
 
 
 class MCDropout(RegressorMixin, BaseEstimator):

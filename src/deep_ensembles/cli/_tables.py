@@ -174,7 +174,9 @@ def _show_predicted(result: Predicted, out: str, unit: str, as_json: bool) -> No
     before = f", {result.done_before} of them were there" if result.done_before else ""
     files = f"{result.files} files{before}; " if result.files > 1 or before else ""
     unit = f", in {unit}" * bool(unit)
-    (note if out == "-" else show)(f"wrote  {out}  ({files}{result.rows} rows{marked}{unit})")
+    (note if out == "-" else show)(
+        f"wrote  {'to standard output' if out == '-' else out}  ({files}{result.rows} rows{marked}{unit})"
+    )
 
 
 def _show_row(predicted: PredictedRow, as_json: bool) -> None:

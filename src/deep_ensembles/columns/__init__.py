@@ -20,7 +20,7 @@ from deep_ensembles.columns._target import (
 from deep_ensembles.columns.boolean import Boolean, boolean
 from deep_ensembles.columns.category import Category, category
 from deep_ensembles.columns.date import Date, date
-from deep_ensembles.columns.number import Number, number
+from deep_ensembles.columns.number import Number, number, table_decimal
 from deep_ensembles.columns.text import Text, text
 
 __all__ = [
@@ -28,5 +28,5 @@ __all__ = [
     "TakenAsMissing", "Target", "Text", "UnreadableValue", "arrow_table", "boolean", "category", "check_fields",
     "check_known", "column_data", "column_from", "date", "encode_frame", "identifies_rows", "infer_schema", "infer_target",
     "kind_of", "learn_frame", "nearly_all_differ", "number", "read_groups", "read_times", "read_weights", "skewness",
-    "stored_schema", "text",
+    "stored_schema", "table_decimal", "text",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields
+from dataclasses import KW_ONLY, dataclass
 from difflib import get_close_matches
 from threading import Lock
 from typing import Any
@@ -47,7 +47,7 @@ class UnreadableValue(ValueError):
     def __init__(self, column: str, value: str, row: int, kind: str, count: int = 1) -> None:
         value = value if len(value) <= _MOST_SHOWN else f"{value[:_MOST_SHOWN]}…"
         super().__init__(f"column `{column}`: {value!r} in row {row} is not a {kind}; correct it, leave it empty, "
-                         "or have unreadable values taken as missing (errors: missing)")  # fmt: skip
+                         "or take such values as missing with errors=\"missing\" (--errors missing)")  # fmt: skip
         self.column, self.value, self.row, self.kind, self.count = column, value, row, kind, count
 
     def note(self) -> str:
@@ -220,12 +220,6 @@ def frequent_enough(count: int, rows: int) -> bool:
     return count > 0 and count * 1000 >= rows
 
 
-def field_data(described: Any) -> dict[str, Any]:
-    """The fields of a dataclass as plain data for JSON: tuples are lists."""
-    values = {field.name: getattr(described, field.name) for field in fields(described)}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-
 def fields_from(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that `field_data` described."""
+    """The fields of a dataclass from JSON, whose lists were tuples."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

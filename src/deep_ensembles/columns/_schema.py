@@ -4,7 +4,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from itertools import accumulate, combinations, pairwise
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -15,11 +15,11 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, Errors, TableError, check_known, field_data, fields_from
+from deep_ensembles.columns._column import Column, Errors, TableError, check_known, fields_from
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import CLOCKS, PATTERNS, Date, Difference, date, difference, draft_date
-from deep_ensembles.columns.number import READABLE, Number, draft_number, number
+from deep_ensembles.columns.number import READABLE, Number, dots_are_groups, draft_number, number
 from deep_ensembles.columns.text import Text, text
 
 _KINDS = (Boolean, Category, Date, Difference, Number, Text)
@@ -27,7 +27,7 @@ KINDS: dict[str, Callable[..., Column]] = {kind.__name__.lower(): kind for kind 
 FITS: dict[str, Callable[..., Column]] = {fit.__name__: fit for fit in (boolean, category, date, number, text)}
 DROP = "drop"
 _IDENTIFIER = re.compile(
-    r"(?i)(^|[_ .-])(ids?|idx|index|key|uuid|guid|no|nr|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
+    r"(?i)(^|[_ .-])(ids?|idx|index|key|uuid|guid|no|nr|number|row|rownames|row_?number|unnamed: ?\d+)$|^column_\d+$"
     r"|^(obs|observation|record|case|sample|serial|sr|s)([_ .]*(no|nr|num|number|id))?\.?$|^#$|(?-i:[a-z](Id|ID))$"
 )
 _NAMES_THINGS = re.compile(r"(?i)(^|[_ .-])(id|uuid|guid)$|[a-z](?-i:Id|ID)$")
@@ -238,7 +238,7 @@ def _infer_kind(name: str, values: pa.Array, decimal: str) -> tuple[str, str, pa
     if parsing.is_number(kind) and not _CODE.search(name):
         return *_kind_of_numbers(name, parsing.floats(values)), values
     if parsing.is_text(kind):
-        quick = parsing.plain_numbers(values)
+        quick = None if dots_are_groups(values, decimal) else parsing.plain_numbers(values)
         if quick is not None and not _are_codes(name, values) and not np.isin(quick[~np.isnan(quick)], (0, 1)).all():
             return *_kind_of_numbers(name, quick), values if np.isnan(quick).any() else pa.array(quick)
     if parsing.is_text(kind) or parsing.is_number(kind):
@@ -342,9 +342,9 @@ def column_data(column: Column) -> dict[str, Any]:
 
     Example:
         >>> column_data(Boolean("paid", (False, True)))
-        {'kind': 'boolean', 'name': 'paid', 'missing': 0, 'marked': False, 'seen': [False, True]}
+        {'kind': 'boolean', 'name': 'paid', 'missing': 0, 'marked': False, 'seen': (False, True)}
     """
-    return {"kind": type(column).__name__.lower(), **field_data(column)}
+    return {"kind": type(column).__name__.lower(), **asdict(column)}
 
 
 def column_from(data: Mapping[str, Any]) -> Column:

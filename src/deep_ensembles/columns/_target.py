@@ -1,7 +1,7 @@
 """The column to predict, numbers or classes; and columns that say something of rows: weights, groups, times."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
-from deep_ensembles.columns._column import Errors, TableError, TakenAsMissing, UnreadableValue, field_data, fields_from
+from deep_ensembles.columns._column import Errors, TableError, TakenAsMissing, UnreadableValue, fields_from
 from deep_ensembles.columns._parsing import are_codes, is_date, is_number, is_text, levels_of, nulls, plain, text
 from deep_ensembles.columns.boolean import Boolean
 from deep_ensembles.columns.category import Category
@@ -96,7 +96,7 @@ class Target:
 
     def data(self) -> dict[str, Any]:
         """Plain data for JSON, from which `from_data` makes an equal target."""
-        return field_data(self)
+        return asdict(self)
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Target":
@@ -193,8 +193,8 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
         if error and _mostly_numbers(values, read):
             more = f" (one of {error.count} such values)" * (error.count > 1)
             raise TableError(f"`{name}` is a number in nearly all rows, but {error.value!r} in row {error.row}{more}; "
-                             "correct it, leave it empty, take such values as missing (errors: missing), or say that the "
-                             "task is classification")  # fmt: skip
+                             "correct it, leave it empty, take such values as missing with --errors missing, or say that "
+                             "the task is classification")  # fmt: skip
         if draft_date(different, np.ones(len(different), int), READABLE):
             raise TableError(f"`{name}` holds dates; a target must be numbers or classes")
         return CLASSIFICATION, f"`{name}` is text with {len(different)} different values: classification"

@@ -25,6 +25,7 @@ PATTERNS = (ISO, "%Y%m%d", QUARTER, *_MONTHS, *CLOCKS, *(day + time for day in _
 _SHORT_YEAR = r"^(\d{1,2}/\d{1,2}/|\d\d\.\d\d\.|\d{1,2}-[A-Za-z]{3}-)\d\d(\D|$)"
 _LETTERS = {"%Y": "YYYY", "%y": "YY", "%m": "MM", "%d": "DD", "%b": "Mon", "%a": "Day", "%H": "hh", "%I": "hh", "%M": "mm",
             "%S": "ss", "%p": "AM/PM"}  # fmt: skip
+_MOST = 0.6  # the share of dates among words from which the others are worth a note
 _SOME = 50  # different texts, by which patterns are tried
 _QUARTERS = {r"^(\d{4})[ /-]?[Qq]([1-4])$": r"\1-\2", r"^[Qq]?([1-4])[Qq]?[ /.-]*(\d{4})$": r"\2-\1"}
 
@@ -86,7 +87,8 @@ class Date(Scaled):
     def description(self) -> str:
         written = "" if self.pattern == ISO else f", written {pattern_in_words(self.pattern)}"
         doubt = f" (or {pattern_in_words(_swapped(self.pattern))}: no value tells)" * self.unsure
-        return f"date, {_shown(self.low)} to {_shown(self.high)}{written}{doubt}"
+        kind = "time of day" if self.pattern in CLOCKS else "date"
+        return f"{kind}, {_shown(self.low)} to {_shown(self.high)}{written}{doubt}"
 
 
 def _swapped(pattern: str) -> str:
@@ -136,16 +138,14 @@ class Difference(Scaled):
 
 def difference(first: Date, second: Date, table: pa.Table) -> Difference | None:
     """Days between two columns of dates, if nearly always the same one comes first and not always by as much."""
-    name, ends = f"{second.name} − {first.name}", (first.name, second.name, first.pattern, second.pattern)
-    draft = Difference(name, *ends)
+    draft = Difference(f"{second.name} − {first.name}", first.name, second.name, first.pattern, second.pattern)
     read = draft.read(draft.cells(table))
-    if (read < 0).mean() > (read > 0).mean() and first.name != second.name:
-        ends, read = (second.name, first.name, second.pattern, first.pattern), -read
-        name = f"{first.name} − {second.name}"
+    if (read < 0).mean() > (read > 0).mean():
+        return difference(second, first, table)
     known = read[~np.isnan(read)]
     if not len(known) or np.ptp(known) == 0 or (known < 0).mean() > 0.05:
         return None
-    return Difference(name, *ends, **column_statistics(name, "difference", read))
+    return replace(draft, **column_statistics(draft.name, "difference", read))
 
 
 def _shown(end: float) -> str:
@@ -312,3 +312,15 @@ def draft_date(levels: pa.Array, counts: NDArray[np.int64], readable: float) -> 
     gaps = gap_words(levels, counts, bad[best])
     there = ~flags(pc.is_in(levels, pa.array(gaps, levels.type)))
     return (best, gaps) if there.any() and bad[best][there].mean() <= 1 - readable else None
+
+
+def not_dates(values: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_] | None:
+    """Which of some words are no dates, where most are; None elsewhere.
+
+    Example:
+        >>> not_dates(pa.array(["1/2/2020", "3/4/2020", None, "1/2/2020 - 5/6/2020"])).tolist()
+        [False, False, False, True]
+    """
+    texts = text(values)
+    draft = draft_date(*levels_of(texts), _MOST)
+    return None if draft is None else parse_dates(texts, draft[0])[1] & ~nulls(texts)

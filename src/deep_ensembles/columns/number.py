@@ -1,5 +1,6 @@
 """Numbers, as such or as text, with units or without; scaled by median and quartiles, so that outliers do not matter."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ _MANY = {"k": 1e3, "K": 1e3, "thousand": 1e3, "Tsd.": 1e3, "M": 1e6, "mn": 1e6, 
 _KNOWN = {*_SIGNS, *_CURRENCIES, *(unit for units in _CONVERTIBLE for unit in units)}
 _FOLDED = {unit.casefold(): unit for unit in sorted(_KNOWN)}
 _WITHOUT_SAYING = ("", "%", *sorted(set(_SIGNS.values())))  # what a column without a unit reads all the same
+_LOOKED_AT, _MOST_ASKED = 1000, 200  # rows, and columns, that tell the decimal mark of a table
 _GROUPS = {".": ",\\s'’_", ",": ".\\s'’_"}
 _PART = r"(?:(?P<{}>\d+(?:[.,]\d+)?)\s*{})?[\s,]*"
 _WORDS = ("w(?:ee)?k?s?", "d(?:ays?)?", "h(?:(?:ou)?rs?)?", "m(?:in(?:ute)?s?)?", "s(?:ec(?:ond)?s?)?")
@@ -144,7 +146,7 @@ def number(name: str, values: pa.Array | pa.ChunkedArray, decimal: str = ".", er
     """
     values = parsing.plain(values)
     column = Number(name)
-    if parsing.plain_numbers(values) is None:
+    if parsing.plain_numbers(values) is None or dots_are_groups(values, decimal):
         if parsing.is_text(values.type):
             column = draft_number(name, *parsing.levels_of(parsing.text(values)), decimal).column
         there = ~parsing.nulls(parsing.text(values, column.gaps))
@@ -165,18 +167,40 @@ class Draft(NamedTuple):
 
 
 def draft_number(name: str, levels: pa.Array, counts: NDArray[np.int64], decimal: str = ".", clocks: bool = False) -> Draft:
-    """What different texts say of a column of numbers.
+    """What different texts say of a column of numbers: the unit that most have, to which others are converted.
 
     Arguments:
+        levels: the texts, trimmed.
         counts: how many rows have each text.
         decimal: the decimal mark where the text does not tell, as in 1,234.
         clocks: whether 1:23:45 is a duration even if no text has more than a day.
+
+    Example:
+        >>> draft = draft_number("mass", pa.array(["450 g", "1.2 kg", "3 kg", "2", "5 USD"]), np.ones(5, int))
+        >>> draft.read.tolist(), draft.column.unit, draft.column.converted, draft.others
+        ([0.45, 1.2, 3.0, 2.0, nan], 'kg', ('', 'g'), ('USD',))
     """
-    found = infer_numbers(levels, decimal, counts, clocks)
-    gaps = parsing.gap_words(levels, counts, found.bad)
+    marks = r"[.,]" if decimal == "," else ","
+    mark = decimal_mark(levels, decimal) if pc.any(pc.match_substring_regex(levels, marks)).as_py() else "."
+    read, codes, units = _split(levels, mark)
+    rows = np.bincount(codes, np.where(np.isnan(read), 0, counts), len(units))
+    totals = {unit: float(total) for unit, total in zip(units, rows, strict=True) if total}
+    unit = max((unit for unit in totals if unit), key=lambda unit: totals[unit], default="")
+    factors = _factors(unit, totals)
+    unit = "min" if unit == "m" and "h" in factors else unit
+    read = read * np.array([factors.get(other, np.nan) for other in units])[codes]
+    converted = tuple(sorted(other for other in totals if other != unit and (other == "" or factors.get(other, 1) != 1)))
+    # Where most texts are no numbers, or words are no known units, people did not mix units.
+    mixed = 2 * sum(totals.values()) > counts.sum() and totals.keys() <= {"", *_KNOWN}
+    others = tuple(sorted(other for other in totals if other not in factors)) if mixed else ()
+    if _unread(levels, read).any() and np.isnan(lasting := _durations(levels, clocks)).sum() < np.isnan(read).sum():
+        unit = next((unit for unit in ("day", "h", "min") if np.nanmedian(lasting) >= _TIMES[unit]), "s")
+        read, converted, others = lasting / _TIMES[unit], (), ()
+    bad = _unread(levels, read)
+    gaps = parsing.gap_words(levels, counts, bad)
     counts = counts * ~parsing.flags(pc.is_in(levels, pa.array(gaps, levels.type)))
-    column = Number(name, decimal=found.decimal, unit=found.unit, converted=found.converted, gaps=gaps)
-    return Draft(column, found.read, few(found.bad, counts) and bool(counts.any()), found.others)
+    column = Number(name, decimal=mark, unit=unit, converted=converted, gaps=gaps)
+    return Draft(column, read, few(bad, counts) and bool(counts.any()), others)
 
 
 def few(bad: NDArray[np.bool_], counts: NDArray[Any]) -> bool:
@@ -257,19 +281,6 @@ def _pattern(decimal: str) -> str:
 _PATTERNS = {decimal: _pattern(decimal) for decimal in _GROUPS}
 
 
-class Numbers(NamedTuple):
-    """Numbers in text: `read`, NaN where there is none; which texts are none, `bad`; the decimal mark and the unit that they
-    are read with, empty for none; other units that were `converted`, an empty one for numbers without; and units that do not
-    convert, `others`, which are bad."""
-
-    read: NDArray[np.float64]
-    bad: NDArray[np.bool_]
-    decimal: str
-    unit: str
-    converted: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
-
-
 def parse_numbers(text: pa.Array, decimal: str, unit: str = "") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Finite numbers in trimmed text in a unit that is known, and which texts are none. Where no unit is known, currency and
     percent signs are dropped.
@@ -288,38 +299,6 @@ def parse_numbers(text: pa.Array, decimal: str, unit: str = "") -> tuple[NDArray
     if unit in _TIMES and np.isnan(read).any():
         read = np.where(np.isnan(read), _durations(text) / _TIMES[unit], read)
     return read, _unread(text, read)
-
-
-def infer_numbers(text: pa.Array, tie: str = ".", counts: NDArray[np.int64] | None = None, clocks: bool = False) -> Numbers:
-    """Numbers in trimmed text in the unit that most have; others are converted, or none where they cannot be.
-
-    Arguments:
-        text: trimmed.
-        tie: the decimal mark where both read as many, as in 1,234.
-        counts: how many rows have each text; 1 by default.
-        clocks: whether 1:23:45 is a duration even if no text has more than a day.
-
-    Example:
-        >>> infer_numbers(pa.array(["450 g", "1.2 kg", "3 kg", "2", "5 USD"]))[1:]
-        (array([False, False, False, False,  True]), '.', 'kg', ('', 'g'), ('USD',))
-    """
-    mark = decimal_mark(text, tie) if pc.any(pc.match_substring(text, ",")).as_py() else "."
-    read, codes, units = _split(text, mark)
-    rows = np.bincount(codes, np.where(np.isnan(read), 0, 1 if counts is None else counts), len(units))
-    totals = {name: float(total) for name, total in zip(units, rows, strict=True) if total}
-    unit = max((name for name in totals if name), key=lambda name: totals[name], default="")
-    factors = _factors(unit, totals)
-    unit = "min" if unit == "m" and "h" in factors else unit
-    read = read * np.array([factors.get(name, np.nan) for name in units])[codes]
-    bad = _unread(text, read)
-    if bad.any() and np.isnan(lasting := _durations(text, clocks)).sum() < np.isnan(read).sum():
-        unit = next((name for name in ("day", "h", "min") if np.nanmedian(lasting) >= _TIMES[name]), "s")
-        return Numbers(lasting / _TIMES[unit], _unread(text, lasting), mark, unit)
-    converted = tuple(sorted(name for name in totals if name != unit and (name == "" or factors.get(name, 1) != 1)))
-    # Where most texts are no numbers, or words are no known units, people did not mix units.
-    mixed = 2 * sum(totals.values()) > (len(text) if counts is None else counts.sum()) and totals.keys() <= {"", *_KNOWN}
-    others = tuple(sorted(name for name in totals if name not in factors)) if mixed else ()
-    return Numbers(read, bad, mark, unit, converted, others)
 
 
 def _factors(unit: str, totals: Mapping[str, float] = {}) -> dict[str, float]:
@@ -392,3 +371,28 @@ def decimal_mark(text: pa.Array, tie: str = ".") -> str:
     """
     counts = {mark: pc.sum(pc.match_substring_regex(text, pattern)).as_py() or 0 for mark, pattern in _PATTERNS.items()}
     return tie if counts["."] == counts[","] else max(counts, key=lambda mark: counts[mark])
+
+
+def dots_are_groups(values: pa.Array, decimal: str) -> bool:
+    """Whether texts such as 1.608 mean thousands: the decimal mark is a comma, and no text tells otherwise, as 0.5 would."""
+    if decimal == "." or not parsing.is_text(values.type) or not pc.any(pc.match_substring(values, ".")).as_py():
+        return False
+    return decimal_mark(parsing.levels_of(parsing.text(values))[0], ",") == ","
+
+
+def table_decimal(table: pa.Table, likely: str) -> str:
+    """The decimal mark of a table of text: that of the columns that tell, if they agree; else the likely one.
+
+    Example:
+        >>> table_decimal(pa.table({"width": ["45,2", "38,75"], "people": ["8.808", "1.200"]}), ".")
+        ','
+    """
+    texts = (table[name].slice(0, _LOOKED_AT) for name in table.column_names if parsing.is_text(table[name].type))
+    marked = (values for values in texts if pc.any(pc.match_substring_regex(values, "[.,]")).as_py())
+    votes = set()
+    for values in itertools.islice(marked, _MOST_ASKED):
+        levels, _ = parsing.levels_of(parsing.text(values))
+        marks = [mark for mark in _PATTERNS if decimal_mark(levels, mark) == mark]
+        reads = pc.sum(pc.match_substring_regex(levels, _PATTERNS[marks[0]])).as_py() or 0
+        votes |= {marks[0]} if len(marks) == 1 and 2 * reads > len(levels) else set()
+    return votes.pop() if len(votes) == 1 else likely

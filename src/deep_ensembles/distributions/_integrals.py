@@ -145,11 +145,7 @@ def _mixed_tails(
         lower, upper = average((smooth_tails if smooth else tails)(members, points.unsqueeze(-2)))
     else:
         mass = _mixed_density(members, weights, points, smooth)
-        last = points[..., -1:, :].unsqueeze(-2)
-        with torch.no_grad():
-            after = average(tails(members, last))[1]
-        if torch.is_grad_enabled() and bool((after > 1e-6).any()):  # a gradient takes time, and mostly nothing is left
-            after = average(tails(members, last))[1]
+        after = average(tails(members, points[..., -1:, :].unsqueeze(-2)))[1]
         lower, upper = mass.cumsum(-2), after + mass.flip(-2).cumsum(-2).flip(-2) - mass
     return (lower, upper) if change is None else change(lower, upper)
 
@@ -172,23 +168,19 @@ def _integrals(
     if n_rows == 0:
         return like
     knots = like.new_empty(0, n_rows) if extra is None else extra.detach().reshape(-1, n_rows)
-    groups: tuple[Tensor, ...] = (torch.arange(n_rows, device=like.device),)
     if is_whole(flat):  # rows of about as many counts come together
         order = flat.variance.detach().amax(0).argsort()
         groups = order.tensor_split([n_rows // 2, n_rows * 3 // 4, n_rows * 15 // 16])
-    elif n_members > 1:
+    else:
         with torch.no_grad():
             alike = _alike(flat)
         groups = alike.nonzero()[:, 0], (~alike).nonzero()[:, 0]
     size = max(1, _CHUNK_ELEMENTS // (2 * 16 * len(_LEVELS) * n_members**2))
-    pieces = [piece for group in groups for piece in group.split(size) if len(piece)]
-    whole: Tensor | None = None  # from the start: what is kept of each piece would leave holes in memory
-    for rows in pieces:
+    # From the start: what is kept of each piece would leave holes in memory.
+    whole = like.new_empty(like.numel() // n_rows, n_rows, dtype=torch.promote_types(like.dtype, torch.float32))
+    for rows in (piece for group in groups for piece in group.split(size) if len(piece)):
         members = indexed(flat, (slice(None), rows))
-        value = _integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy)
-        whole = value.new_empty(*value.shape[:-1], n_rows) if whole is None else whole
-        whole[..., rows] = value
-    assert whole is not None
+        whole[:, rows] = _integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy)
     return whole.reshape(like.shape)
 
 

@@ -17,7 +17,6 @@ from deep_ensembles.distributions._structure import ends, flattened, indexed, is
 from deep_ensembles.distributions._tails import closed_quantile, log_density, normal_cdf, student_t_cdf, tails
 
 _MAX_ITERATIONS = 1000
-_FEW_ROWS = 256  # not worth leaving out of a computation
 _CHUNK_ELEMENTS = 2**15  # members times rows that are solved at once: what fits into a cache
 _VECTOR = 64  # numbers in the longest loop of vector instructions
 _QUICK_STEPS = 3
@@ -38,10 +37,6 @@ class _Equation:
     weights: Tensor
     share: Tensor
     side: Tensor
-
-    def __getitem__(self, rows: Tensor) -> _Equation:
-        weights = self.weights if self.weights.shape[1] == 1 else self.weights[:, rows]
-        return _Equation(indexed(self.components, (slice(None), rows)), weights, self.share[rows], self.side[rows])
 
     def average(self, values: Tensor) -> Tensor:
         """Over members."""
@@ -221,50 +216,35 @@ def _widened(equation: _Equation, slack: float = 0.0) -> tuple[Tensor, Tensor]:
 
 
 def _narrowed_down(equation: _Equation) -> Tensor:
-    """Narrow the bracket of the members' quantiles row by row; rows that are done leave the computation."""
-    if is_whole(equation.components):
-        return _least_counts(equation)
-    low, high, solution = _bracket(equation)
-    largest, eps = torch.finfo(low.dtype).max, torch.finfo(low.dtype).eps
-    width, done = (high - low).clamp_max(largest), ~(low < high)
-    low, high = torch.where(done, low, low.clamp_min(-largest)), torch.where(done, high, high.clamp_max(largest))
-    state: tuple[Tensor, ...] = (solution.clone(), low, high, width, eps**0.5 * width, torch.special.ndtri(equation.share))
-    rows = torch.arange(len(solution), device=solution.device)
-    for _ in range(_MAX_ITERATIONS):
-        n_done = int(done.sum())
-        if n_done == len(rows):
-            break
-        if n_done > max(_FEW_ROWS, len(rows) // 8):
-            solution[rows] = state[0]
-            left = padded((~done).nonzero()[:, 0])
-            rows, equation, state = rows[left], equation[left], tuple(part[left] for part in state)
-        state, done = _narrowed(equation, state)
-    solution[rows] = state[0]
-    return solution
-
-
-def _narrowed(equation: _Equation, state: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
-    """One step towards the solution, and whether it is reached as nearly as rounding allows.
+    """Narrow the bracket of the members' quantiles until every row is solved as nearly as rounding allows.
 
     Where a step leaves the bracket or is not half as long as the last, the bracket is halved: between members of very
     different spread, steps alone may go round in circles.
     """
-    point, low, high, last, flat, wanted = state
-    eps = torch.finfo(point.dtype).eps
-    proposal, step, excess, inverse_slope = _step(wanted, equation.side, point, *equation.at(point))
-    above, size = excess >= 0, step.abs()
-    low, high = torch.where(above, low, point), torch.where(above, point, high)
-    # Where F is flat, its rounding moves the solution far: there the bracket alone decides.
-    rounding = point.abs() * eps + eps * (2 - 2 * wanted) * inverse_slope
-    exact = (excess == 0) | (excess.abs() <= eps**0.5) & (size <= torch.minimum(rounding, flat))
-    inside = (proposal > low) & (proposal < high) & (size * 2 <= last)
-    done, stuck = exact, ~(inside | exact)
-    if bool(stuck.any()):
-        proposal = torch.where(stuck, _middle(low, high), proposal)
-        closed = stuck & ~((proposal > low) & (proposal < high))
-        proposal, done = torch.where(closed, high, proposal), exact | closed
-    proposal = torch.where(exact, point, proposal)
-    return (proposal, low, high, (proposal - point).abs(), flat, wanted), done
+    if is_whole(equation.components):
+        return _least_counts(equation)
+    low, high, point = _bracket(equation)
+    largest, eps = torch.finfo(low.dtype).max, torch.finfo(low.dtype).eps
+    last, done = (high - low).clamp_max(largest), ~(low < high)
+    flat, wanted = eps**0.5 * last, torch.special.ndtri(equation.share)
+    low, high = torch.where(done, low, low.clamp_min(-largest)), torch.where(done, high, high.clamp_max(largest))
+    for _ in range(_MAX_ITERATIONS):
+        if bool(done.all()):
+            break
+        proposal, step, excess, inverse_slope = _step(wanted, equation.side, point, *equation.at(point))
+        above, size = excess >= 0, step.abs()
+        low, high = torch.where(above, low, point), torch.where(above, point, high)
+        # Where F is flat, its rounding moves the solution far: there the bracket alone decides.
+        rounding = point.abs() * eps + eps * (2 - 2 * wanted) * inverse_slope
+        done = (excess == 0) | (excess.abs() <= eps**0.5) & (size <= torch.minimum(rounding, flat))
+        proposal = torch.where(done, point, proposal)
+        stuck = ~(done | (proposal > low) & (proposal < high) & (size * 2 <= last))
+        if bool(stuck.any()):
+            proposal = torch.where(stuck, _middle(low, high), proposal)
+            closed = stuck & ~((proposal > low) & (proposal < high))
+            proposal, done = torch.where(closed, high, proposal), done | closed
+        point, last = proposal, (proposal - point).abs()
+    return point
 
 
 def _step(wanted: Tensor, side: Tensor, point: Tensor, tail: Tensor, density: Tensor, bend: Tensor) -> tuple[Tensor, ...]:

@@ -165,26 +165,17 @@ def _normal(d: Any, value: Tensor) -> Pair:
     return normal_cdf(z), normal_cdf(-z)
 
 
-def _symmetric(lower_tail: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
+def _symmetric(d: Any, value: Tensor, lower_tail: Callable[[Tensor], Tensor]) -> Pair:
     """From the distribution function for location 0 and scale 1, which is exact in the lower tail."""
-
-    def both(d: Any, value: Tensor) -> Pair:
-        z = (value - d.loc) / d.scale
-        is_low = z < 0
-        outer = lower_tail(d, z * torch.where(is_low, 1.0, -1.0))  # |z| would have no slope at 0
-        return torch.where(is_low, outer, 1 - outer), torch.where(is_low, 1 - outer, outer)
-
-    return both
+    z = (value - d.loc) / d.scale
+    is_low = z < 0
+    outer = lower_tail(z * torch.where(is_low, 1.0, -1.0))  # |z| would have no slope at 0
+    return torch.where(is_low, outer, 1 - outer), torch.where(is_low, 1 - outer, outer)
 
 
 def _folded(d: Any, value: Tensor) -> Pair:
     lower, upper = tails(d.base_dist, value)
     return lower - upper, 2 * upper
-
-
-def _gumbel(d: Any, value: Tensor) -> Pair:
-    hazard = torch.exp((d.loc - value) / d.scale)
-    return torch.exp(-hazard), -torch.expm1(-hazard)
 
 
 def _transformed(d: Any, value: Tensor) -> Pair:
@@ -200,14 +191,9 @@ def _transformed(d: Any, value: Tensor) -> Pair:
     return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
 
 
-def _by_hazard(hazard: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Pair]:
+def _by_hazard(hazard: Tensor) -> Pair:
     """From the cumulative hazard, -log P(Y > value)."""
-
-    def both(d: Any, value: Tensor) -> Pair:
-        h = hazard(d, value)
-        return -torch.expm1(-h), torch.exp(-h)
-
-    return both
+    return -torch.expm1(-hazard), torch.exp(-hazard)
 
 
 def _of_trials(d: Any, value: Tensor, failures: Tensor) -> Pair:
@@ -223,15 +209,15 @@ def _same_family(d: Any, value: Tensor) -> Pair:
 
 _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Normal: _normal,
-    td.Laplace: _symmetric(lambda d, z: torch.exp(z) / 2),
-    td.Cauchy: _symmetric(lambda d, z: torch.atan2(torch.ones_like(z), -z) / math.pi),
-    td.StudentT: _symmetric(lambda d, z: student_t_cdf(d.df, z)),
+    td.Laplace: lambda d, value: _symmetric(d, value, lambda z: torch.exp(z) / 2),
+    td.Cauchy: lambda d, value: _symmetric(d, value, lambda z: torch.atan2(torch.ones_like(z), -z) / math.pi),
+    td.StudentT: lambda d, value: _symmetric(d, value, partial(student_t_cdf, d.df)),
     td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
-    td.Gumbel: _gumbel,
+    td.Gumbel: lambda d, value: _by_hazard(torch.exp((d.loc - value) / d.scale))[::-1],
     **dict.fromkeys((td.HalfNormal, td.HalfCauchy), _folded),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
-    td.Exponential: _by_hazard(lambda d, value: d.rate * value),
-    td.Geometric: _by_hazard(lambda d, value: torch.nn.functional.softplus(d.logits) * (value + 1)),
+    td.Exponential: lambda d, value: _by_hazard(d.rate * value),
+    td.Geometric: lambda d, value: _by_hazard(torch.nn.functional.softplus(d.logits) * (value + 1)),
     td.Gamma: lambda d, value: gamma_tails(d.concentration, d.rate * value),
     td.Beta: lambda d, value: beta_tails(d.concentration1, d.concentration0, value, 1 - value),
     td.Poisson: lambda d, value: gamma_tails(value + 1, d.rate)[::-1],

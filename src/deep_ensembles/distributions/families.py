@@ -41,12 +41,6 @@ class Exact(Distribution):
 class StudentT(Exact, td.StudentT):
     """Student's t with a location and a scale."""
 
-    @property
-    def variance(self) -> Tensor:
-        """As torch has it, far more quickly: infinite for at most 2 degrees of freedom, and none for at most 1."""
-        finite = self.scale.square() * self.df / (self.df - 2)
-        return torch.where(self.df > 2, finite, torch.where(self.df > 1, torch.inf, torch.nan))
-
 
 class Laplace(Exact, td.Laplace):
     """The double exponential distribution."""
@@ -143,8 +137,7 @@ class LogitNormal(Exact):
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         with torch.no_grad():
-            shape = torch.Size(sample_shape) + self.loc.shape
-            return self._bounded(torch.normal(self.loc.expand(shape), self.scale.expand(shape)))
+            return self._bounded(td.Normal(self.loc, self.scale, validate_args=False).sample(sample_shape))
 
     def _bounded(self, odds: Tensor) -> Tensor:
         width = self.high - self.low
@@ -246,9 +239,6 @@ class Delta(Exact):
 
     def rescaled(self, shift: Tensor, scale: Tensor) -> Delta:
         return Delta(shift + scale * self.loc)
-
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Delta:
-        return Delta(self.loc.expand(torch.Size(batch_shape)))
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
         return self.loc.expand(torch.Size(sample_shape) + self.loc.shape)

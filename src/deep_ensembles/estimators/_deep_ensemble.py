@@ -29,7 +29,7 @@ from deep_ensembles.heads import HeadFunction
 from deep_ensembles.members import Factory
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.recalibration import FitRecalibration, Prediction, choose
-from deep_ensembles.recipes import Auto, Task, is_auto
+from deep_ensembles.recipes import Auto, Choices, Task, is_auto
 from deep_ensembles.report import Influences, Reasons, Report, Unseen, beside_targets, evaluate, explain, unseen_values
 from deep_ensembles.scoring import ScoringRule
 from deep_ensembles.selection import fit_recipe, recalibrated
@@ -105,17 +105,18 @@ class DeepEnsemble(BaseEstimator):
         if explicit.get("recalibration") is not None and "folds" not in explicit and holds_nothing_out:
             explicit["folds"] = ComplementaryFolds(groups=task.groups)
         explicit["execution"] = chosen_execution(self.execution, self.n_jobs)
+        choices = Choices(explicit, self.preset, self.effort)
         if self.warm_start and hasattr(self, "ensemble_"):
-            self._grow(task, explicit)
+            self._grow(task, choices)
         else:
-            fitted = fit_recipe(task, explicit, preset=self.preset, effort=self.effort, random_state=self.random_state)
+            fitted = fit_recipe(task, choices, self.random_state)
             self.ensemble_, self.chosen_ = fitted.ensemble, fitted.chosen
         seen = task.inputs if task.sample_weight is None else task.inputs[task.sample_weight > 0]
         self.feature_range_ = None if self.schema_ is not None else np.stack([seen.min(axis=0), seen.max(axis=0)])
 
-    def _grow(self, task: Task, explicit: dict[str, Any]) -> None:
+    def _grow(self, task: Task, choices: Choices) -> None:
         """More members, or else more epochs, than there are; see `warm_start`."""
-        ensemble, data = self.ensemble_, (task.inputs, task.targets)
+        ensemble, data, explicit = self.ensemble_, (task.inputs, task.targets), choices.explicit
         n, weights, most = ensemble.n_members, task.sample_weight, explicit.get("max_epochs", 0)
         wanted = explicit.get("n_members", n)
         require(wanted >= n, "n_members", f"at least the {n} that there are, with `warm_start`", wanted)
@@ -128,7 +129,7 @@ class DeepEnsemble(BaseEstimator):
             cure = "raise `n_members`, or `max_epochs` where members are not stopped early"
             warnings.warn(f"`warm_start` found nothing to add: {cure}", stacklevel=4)
             return
-        self.ensemble_ = recalibrated(task, explicit, ensemble, preset=self.preset, effort=self.effort)
+        self.ensemble_ = recalibrated(task, choices, ensemble)
         self.chosen_ |= {"n_members": wanted, "max_epochs": most or self.chosen_["max_epochs"]}
 
     def _train_further(self, X: Any, y: Any, sample_weight: Any) -> Self:
@@ -209,7 +210,8 @@ class DeepEnsemble(BaseEstimator):
         """
         checked, values, found = self._encoded(X)
         names, ends = self._column_names(), getattr(self, "feature_range_", None)
-        unseen = [Unseen(*facts) for facts in found] or None if ends is None else unseen_values(names, checked, *ends)
+        unseen = None if self.schema_ is None else [Unseen(*facts) for facts in found]
+        unseen = unseen if ends is None else unseen_values(names, checked, *ends)
         targets = self._target(y, may_be_censored=True)
         about, labels = {"Model": type(self).__name__}, getattr(self, "classes_", None)
         if targets.ndim > 1:

@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from deep_ensembles._files import ModelFileError
 from deep_ensembles._tensors import is_structured
 from deep_ensembles.estimators._deep_ensemble import FIRST_EPOCH, DeepEnsemble, concatenated, weights_and_groups
 from deep_ensembles.heads import Bernoulli, Categorical, Ordinal
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.recipes import Auto, Task
 
 _LONGEST_LABEL = 2**16  # bytes that a model file may ask for
@@ -91,8 +90,7 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
         return self._train_further(X, y, self._weighted(y, sample_weight))
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, groups: Any, classes: np.ndarray | None = None, **fixed: Any) -> Self:
-        if is_structured(y):
-            raise ValueError("`y` must be labels, got a structured array; for censored times use `DeepEnsembleRegressor`")
+        require(not is_structured(y), "y", "labels", "a structured array", "for censored times use `DeepEnsembleRegressor`")
         X, y = self._training_inputs(X, y, multi_output=True)
         sample_weight, groups = weights_and_groups(X, sample_weight, groups)
         if type_of_target(y) == "multilabel-indicator":
@@ -128,10 +126,6 @@ class DeepEnsembleClassifier(ClassifierMixin, DeepEnsemble):
     @property
     def _is_multilabel(self) -> bool:
         return getattr(self.ensemble_.head, "kind", "classes") == "labels"
-
-    def predict_distribution(self, X: Any) -> Mixture:
-        """The predictive mixture over classes, recalibrated if the model is."""
-        return cast(Mixture, super().predict_distribution(X))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Averaged class probabilities, (n, classes); with several labels at once the probability of each, (n, labels)."""

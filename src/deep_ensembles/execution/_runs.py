@@ -99,8 +99,7 @@ def _joined(parts: Sequence[Trained]) -> Trained:
     """The outcomes of pieces as one."""
     if len(parts) == 1:
         return parts[0]
-    starts = np.cumsum([0, *(len(part.members) for part in parts)]).tolist()
-    held_out = {start + run: raw for start, part in zip(starts, parts, strict=False) for run, raw in part.held_out.items()}
+    held_out = [raw for part in parts for raw in part.held_out]
     units = Standardization.concatenated([part.standardization for part in parts])
     history = np.concatenate([part.history for part in parts], axis=1)
     return Trained(concatenated_members([part.members for part in parts]), units, history, held_out)

@@ -19,10 +19,7 @@ class InProcess:
         [(-1, 1), (2, 2)]
     """
 
-    @property
-    def workers(self) -> int:
-        """How many items are worked on at once."""
-        return 1
+    workers = 1  # items that are worked on at once
 
     def __call__(self, work: Work, items: Sequence[Any], report: Report | None = None) -> Results:
         for item in items:

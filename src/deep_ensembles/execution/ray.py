@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from deep_ensembles.execution.in_process import Report, Results, Work
 
 try:
     import ray
+    from ray.util.queue import Queue
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError as error:
     raise ImportError("a cluster needs Ray: pip install 'deep-ensembles[ray]'") from error
@@ -57,14 +57,14 @@ class Ray:
         self._connect()
         shared = ray.put(packed_apart(work))
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        inbox: Any = None if report is None else ray.remote(num_cpus=0, scheduling_strategy=here)(_Inbox).remote()
+        inbox = None if report is None else Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         task: Any = ray.remote(num_cpus=self.cpus, num_gpus=self.gpus, max_retries=_MOST_LOSSES)(_do)
         pending = {task.remote(shared, number, packed(item), inbox): number for number, item in enumerate(items)}
         try:
             while pending:
                 finished, _ = ray.wait(list(pending), timeout=None if inbox is None else _POLL_SECONDS)
-                if report is not None:
-                    for number, done, note in ray.get(inbox.take.remote()):
+                if report is not None and inbox is not None:
+                    for number, done, note in inbox.get_nowait_batch(inbox.qsize()):
                         report(items[number], done, note)
                 for reference in finished:
                     yield items[pending.pop(reference)], result_of(*ray.get(reference))
@@ -74,7 +74,7 @@ class Ray:
             for reference in pending:
                 ray.cancel(reference, force=True)
             if inbox is not None:
-                ray.kill(inbox)
+                inbox.shutdown(force=True)
 
     def _connect(self) -> None:
         host, _, port = self.address.rpartition(":")
@@ -88,21 +88,7 @@ class Ray:
 
 def _do(shared: tuple[bytes, list[np.ndarray]], number: int, item: bytes, inbox: Any) -> tuple[str, Any]:
     """Work on an item, on the machine of a worker; its outcome."""
-    report = None if inbox is None else seldom(partial(inbox.tell.remote, number))
+    report = None if inbox is None else seldom(lambda done, note: inbox.put((number, done, note)))
     content, arrays = shared
     own = [array.copy() for array in arrays]  # the store's are only to be read
     return outcome(lambda *arguments: unpacked(content, own)(*arguments), item, report)
-
-
-class _Inbox:
-    """Gathers reports of items."""
-
-    def __init__(self) -> None:
-        self._told: list[tuple[int, int, str]] = []
-
-    def tell(self, number: int, done: int, note: str) -> None:
-        self._told.append((number, done, note))
-
-    def take(self) -> list[tuple[int, int, str]]:
-        told, self._told = self._told, []
-        return told

@@ -2,8 +2,7 @@
 
 from deep_ensembles.heads._base import Head, HeadFunction, TargetNeeds
 from deep_ensembles.heads.bounded import Gamma, LogitNormal, LogNormal
-from deep_ensembles.heads.classes import Bernoulli, Categorical, Ordinal
-from deep_ensembles.heads.counts import NegativeBinomial, Poisson, ZeroInflated
+from deep_ensembles.heads.discrete import Bernoulli, Categorical, NegativeBinomial, Ordinal, Poisson, ZeroInflated
 from deep_ensembles.heads.numbers import GaussianMixture, Laplace, MultivariateNormal, Normal, Point, Quantiles, StudentT
 
 __all__ = [

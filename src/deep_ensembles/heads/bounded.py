@@ -68,9 +68,8 @@ class LogNormal(Numbers):
 
     def __call__(self, raw: Tensor) -> Distribution:
         loc, spread = split_raw(self, raw)
-        return for_targets(
-            families.LogNormal, limited(loc, _LIMIT), positive(spread, self.min_variance, _MOST_VARIANCE).sqrt()
-        )
+        scale = positive(spread, self.min_variance, _MOST_VARIANCE).sqrt()
+        return for_targets(families.LogNormal, limited(loc, _LIMIT), scale)
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,7 @@ class _NumberEmbedding(Layer):
     """y = [x, Vᵀ f(x)] for each number; `[member · number, feature, batch]` while it lasts: products are fastest so."""
 
     def __init__(self, module: NumberEmbedding, tensors: Tensors) -> None:
-        self.n_inputs, self.n, n_waves, _, self.n_outputs = module.sizes
+        self.spaces, (self.n_inputs, self.n, n_waves, _, self.n_outputs) = {}, module.sizes
         own = Tensors(*({name: tensor.flatten(0, 1) for name, tensor in part.items()} for part in tensors))
         self.parts: list[Layer] = [_Waves(n_waves, module.RATE, own)] if n_waves else []
         has_bins = "slope" in own.buffers and bool(own.buffers["slope"].any())  # where no member has them, they cost nothing
@@ -218,16 +218,17 @@ class _NumberEmbedding(Layer):
         self.columns = None if module.columns is None else torch.tensor(module.columns, device=device)
 
     def evaluate(self, x: Tensor) -> Tensor:
-        return self._joined(x, "evaluate")
+        return self._joined(x, None, "evaluate")
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        return self._joined(x, "forward", generators)
+        n_features = self.n_inputs + self.n * self.n_outputs
+        return self._joined(x, self.space("y", len(x), n_features, x.shape[1], like=x), "forward", generators)
 
-    def _joined(self, x: Tensor, method: str, *others: Any) -> Tensor:
+    def _joined(self, x: Tensor, out: Tensor | None, method: str, *others: Any) -> Tensor:
         numbers = x.mT.contiguous()
         chosen = (numbers if self.columns is None else numbers[:, self.columns]).flatten(0, 1).unsqueeze(1)
         embedded = reduce(Tensor.add_, (getattr(part, method)(chosen, *others) for part in self.parts))
-        return torch.cat([numbers, embedded.view(len(x), self.n * self.n_outputs, x.shape[1])], 1).mT
+        return torch.cat([numbers, embedded.view(len(x), self.n * self.n_outputs, x.shape[1])], 1, out=out).mT
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         of_embedded = gradient[..., self.n_inputs :].mT.reshape(-1, self.n_outputs, gradient.shape[1])
@@ -252,7 +253,7 @@ class _Waves(Layer):
         self.angle, self.cosine = (self.space(name, *shape, like=x) for name in ("angle", "cosine"))
         torch.baddbmm(self.phase, self.frequency, x, beta=self.rate, alpha=self.rate, out=self.angle)
         _fast(torch.cos, np.cos, self.angle, self.cosine)
-        return torch.bmm(self.weight.mT, self.cosine)
+        return torch.bmm(self.weight.mT, self.cosine, out=self.space("y", len(x), self.weight.shape[2], x.shape[2], like=x))
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         _keep(self.gradients["weight"], torch.bmm(self.cosine, gradient.mT), accumulate)

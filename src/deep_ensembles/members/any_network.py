@@ -143,15 +143,12 @@ def _aliases(module: nn.Module) -> dict[str, str]:
     `functional_call` could tie weights by itself, but leaves a stray tensor behind where one module has two names.
     """
     names: dict[int, str] = {}
-    places: set[tuple[int, str]] = set()
     aliases = {}
-    for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)):
-        path, _, last = name.rpartition(".")
-        place = id(module.get_submodule(path)), last
-        if id(tensor) in names and place not in places:
-            aliases[name] = names[id(tensor)]
-        names.setdefault(id(tensor), name)
-        places.add(place)
+    for path, part in module.named_modules():  # each of them once
+        for last, tensor in (part._parameters | part._buffers).items():
+            name = f"{path}.{last}" if path else last
+            if tensor is not None and names.setdefault(id(tensor), name) != name:
+                aliases[name] = names[id(tensor)]
     return aliases
 
 
@@ -162,10 +159,7 @@ _SWITCHED = threading.RLock()
 @contextmanager
 def _operations_with_a_batching_rule() -> Iterator[None]:
     """Attention by plain matrix products: its fused kernels would be run member by member under `vmap`."""
-    with _SWITCHED, ExitStack() as stack:
-        fused = torch.backends.mha.get_fastpath_enabled()
-        if fused:
-            stack.callback(torch.backends.mha.set_fastpath_enabled, True)
-            torch.backends.mha.set_fastpath_enabled(False)
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+    with _SWITCHED, sdpa_kernel(SDPBackend.MATH), ExitStack() as stack:
+        stack.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
         yield

@@ -119,9 +119,10 @@ def vgg(
     return nn.Sequential(*layers, nn.Linear(units, n_outputs))
 
 
-Kernel: TypeAlias = int | tuple[int, int]
-Step: TypeAlias = tuple[int, Kernel]  # channels and kernel of one convolution
+Step: TypeAlias = tuple[Any, ...]  # channels and kernel of a convolution; several kernels are side by side
 
+# Channels, kernel and padding of the convolutions of the stem, and the halvings from which a pooling follows.
+STEM = ((32, 3, 0, 4), (32, 3, 0, 4), (64, 3, 1, 2), (80, 1, 0, 4), (192, 3, 0, 3))
 GRID = 35  # pixels a side that the first block sees in the paper, from images of 299
 
 
@@ -159,15 +160,16 @@ def inception(
     build = _Builder(in_channels, width)
     build.stem(halvings)
     for pooled in (32, 64, 64):
-        build.side_by_side([(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)], pooled=pooled)
-    build.reduction([(384, 3)], [(64, 1), (96, 3), (96, 3)])
+        build.block([(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)], pooled=pooled)
+    build.block([(384, 3)], [(64, 1), (96, 3), (96, 3)])
     for inner in (128, 160, 160, 192):
         short: list[Step] = [(inner, 1), (inner, (1, 7)), (192, (7, 1))]
         long: list[Step] = [(inner, 1), (inner, (7, 1)), (inner, (1, 7)), (inner, (7, 1)), (192, (1, 7))]
-        build.side_by_side([(192, 1)], short, long, pooled=192)
-    build.reduction([(192, 1), (320, 3)], [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)])
+        build.block([(192, 1)], short, long, pooled=192)
+    build.block([(192, 1), (320, 3)], [(192, 1), (192, (1, 7)), (192, (7, 1)), (192, 3)])
+    fork: Step = (384, (1, 3), (3, 1))
     for _ in range(2):
-        build.side_by_side([(320, 1)], [(384, 1)], [(448, 1), (384, 3)], pooled=192, fork=384)
+        build.block([(320, 1)], [(384, 1), fork], [(448, 1), (384, 3), fork], pooled=192)
     return nn.Sequential(*build.layers, _Mean(), *dropout_layers(dropout), nn.Linear(build.channels, n_outputs))
 
 
@@ -194,52 +196,33 @@ class _Builder:
 
     def stem(self, halvings: int) -> None:
         """Convolutions without padding but the third; the first and two poolings halve the image, as often as asked."""
-        self._convolve((32, 3), stride=2 if halvings >= 1 else 1)
-        self._convolve((32, 3))
-        self._convolve((64, 3), padding=1)
-        self.layers += [nn.MaxPool2d(3, 2)] if halvings >= 2 else []
-        self._convolve((80, 1))
-        self._convolve((192, 3))
-        self.layers += [nn.MaxPool2d(3, 2)] if halvings >= 3 else []
+        for number, (wanted, kernel, padding, pooled_from) in enumerate(STEM):
+            stride = 2 if number == 0 and halvings >= 1 else 1
+            self.layers += convolution(self.channels, scaled(wanted, self.width), kernel, stride, padding)
+            self.layers += [nn.MaxPool2d(3, 2)] if halvings >= pooled_from else []
+            self.channels = scaled(wanted, self.width)
 
-    def _convolve(self, step: Step, stride: int = 1, padding: int = 0) -> None:
-        after = scaled(step[0], self.width)
-        self.layers += convolution(self.channels, after, step[1], stride, padding)
-        self.channels = after
+    def block(self, *branches: list[Step], pooled: int = 0) -> None:
+        """Branches, and a pooled branch of so many channels beside them; by default all of them halve the image."""
+        chains = [self._chain(steps, last_stride=1 if pooled else 2) for steps in branches]
+        pool: tuple[nn.Module, int] = nn.MaxPool2d(3, 2), self.channels
+        if pooled:
+            convolved, channels = self._chain([(pooled, 1)])
+            pool = nn.Sequential(nn.AvgPool2d(3, stride=1, padding=1), *convolved), channels
+        self.layers.append(_Concatenated(branch for branch, _ in (*chains, pool)))
+        self.channels = sum(channels for _, channels in (*chains, pool))
 
-    def side_by_side(self, *branches: list[Step], pooled: int, fork: int = 0) -> None:
-        """Branches, a pooled branch of so many channels beside them; all but the first end in a fork if asked to."""
-        built = []
-        total = scaled(pooled, self.width)
-        for number, steps in enumerate(branches):
-            layers, channels = self._chain(steps)
-            if fork and number > 0:
-                ends = [self._chain([(fork, kernel)], channels)[0] for kernel in ((1, 3), (3, 1))]
-                layers.append(_Concatenated(nn.Sequential(*end) for end in ends))
-                channels = 2 * scaled(fork, self.width)
-            built.append(nn.Sequential(*layers))
-            total += channels
-        pool = nn.AvgPool2d(3, stride=1, padding=1)
-        self._add([*built, nn.Sequential(pool, *self._chain([(pooled, 1)])[0])], total)
-
-    def reduction(self, *branches: list[Step]) -> None:
-        """Branches whose last convolution halves the image, and a pooling that does the same."""
-        chains = [self._chain(steps, last_stride=2) for steps in branches]
-        built: list[nn.Module] = [nn.Sequential(*layers) for layers, _ in chains]
-        self._add([*built, nn.MaxPool2d(3, 2)], self.channels + sum(channels for _, channels in chains))
-
-    def _chain(self, steps: list[Step], before: int = 0, last_stride: int = 1) -> tuple[list[nn.Module], int]:
+    def _chain(self, steps: list[Step], last_stride: int = 1) -> tuple[nn.Sequential, int]:
         """Convolutions one after another, padded to keep the size unless they halve it; and their channels."""
         layers: list[nn.Module] = []
-        before = before or self.channels
-        for number, (wanted, kernel) in enumerate(steps):
-            height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
-            stride = last_stride if number == len(steps) - 1 else 1
-            padding = (height // 2, width // 2) if stride == 1 else 0
-            layers += convolution(before, scaled(wanted, self.width), kernel, stride, padding)
-            before = scaled(wanted, self.width)
-        return layers, before
-
-    def _add(self, branches: list[nn.Module], channels: int) -> None:
-        self.layers.append(_Concatenated(branches))
-        self.channels = channels
+        before = self.channels
+        for number, (wanted, *kernels) in enumerate(steps):
+            stride, after = last_stride if number == len(steps) - 1 else 1, scaled(wanted, self.width)
+            beside = []
+            for kernel in kernels:
+                height, width = kernel if isinstance(kernel, tuple) else (kernel, kernel)
+                padding = (height // 2, width // 2) if stride == 1 else 0
+                beside.append(convolution(before, after, kernel, stride, padding))
+            layers += beside[0] if len(beside) == 1 else [_Concatenated(nn.Sequential(*part) for part in beside)]
+            before = after * len(beside)
+        return nn.Sequential(*layers), before

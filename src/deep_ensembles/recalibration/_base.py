@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 
-from deep_ensembles._checks import check_number, require
+from deep_ensembles._checks import require
 from deep_ensembles._tensors import Vector, checked_target, refuse
 
 # isort: off
@@ -28,6 +28,7 @@ from deep_ensembles.scoring import log_score
 Levels = tuple[float, ...]
 # Maps of so many levels are smooth enough for a shorter way to moments.
 _FEW_LEVELS = 128
+_ROWS_AT_ONCE = 512  # whose pieces a cache holds
 
 
 class Recalibrated(Distribution):
@@ -193,7 +194,8 @@ class Recalibrated(Distribution):
     def _moments(self) -> tuple[Tensor, Tensor]:
         mixture, few = self.mixture, len(self.before) <= _FEW_LEVELS
         if isinstance(mixture.components, Normal) and few and len(self.batch_shape) == 1:
-            first, second = mapped_moments(mixture, self.before, self.after)
+            parts = (mixture[rows] for rows in torch.arange(len(mixture.mean), device=self.device).split(_ROWS_AT_ONCE))
+            first, second = torch.cat([_moments_of_normals(part, self.before, self.after) for part in parts], 1)
             return mixture.mean + first, second - first.square()
         mean, variance = mixed_moments(mixture.components, mixture.weights, self._changed_tails, self._kinks)
         return mean, torch.where(mixture.variance.isinf(), torch.inf, variance)
@@ -203,9 +205,7 @@ def check_levels(before: Sequence[float], after: Sequence[float]) -> None:
     """Both must be as many numbers, strictly increasing from 0 to 1."""
     require(len(before) == len(after), "after", f"as many levels as `before`, {len(before)}", len(after))
     for name, levels in (("before", before), ("after", after)):
-        for level in levels:
-            check_number(name, level, low=0, high=1)
-        increases = all(low < high for low, high in pairwise(levels))
+        increases = len(levels) > 1 and all(low < high for low, high in pairwise(levels))
         require(increases and levels[0] == 0 and levels[-1] == 1, name, "strictly increasing from 0 to 1", levels)
 
 
@@ -222,68 +222,14 @@ def _mapped(levels: Tensor, before: Sequence[float], after: Sequence[float]) -> 
     return torch.lerp(end[piece], end[piece + 1], share)
 
 
-_GRID_POINTS = (64, 256)
-_GRID_REACH = 5.5
-# A grid will do where its step is at most this share of the narrowest member's deviation, or less where the map is rough.
-_STEP = 0.35
-_GRID_ELEMENTS, _EXACT_ROWS, _ENTRIES = 2**17, 512, 2**16
-
-
-def mapped_moments(mixture: Mixture, before: Levels, after: Levels) -> Tensor:
-    """First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map of levels."""
-    means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
-    low, high = (means - _GRID_REACH * scales).amin(0), (means + _GRID_REACH * scales).amax(0)
-    # The error of a grid grows with the greatest change of slope, by the density that it meets.
-    changes = np.abs(np.diff(np.diff(after) / np.diff(before)))
-    density = np.exp(-(torch.special.ndtri(torch.tensor(before[1:-1], dtype=torch.float64)).numpy() ** 2) / 2)
-    roughness = float(max(1.0, 3 * np.max(changes * density, initial=0.0)))
-    needed = (high - low) / (_STEP * scales.amin(0)) * roughness**0.5 + 1  # points
-    moments = means.new_empty(2, means.shape[1])
-    for fewer, points in pairwise((0, *_GRID_POINTS)):
-        for rows in ((needed > fewer) & (needed <= points)).nonzero()[:, 0].split(_GRID_ELEMENTS // points):
-            moments[:, rows] = _on_a_grid(points, mixture.weights, means[:, rows], scales[:, rows], before, after)
-    for rows in (~(needed <= _GRID_POINTS[-1])).nonzero()[:, 0].split(_EXACT_ROWS):
-        moments[:, rows] = _exactly(mixture[rows], means[:, rows], scales[:, rows], before, after)
-    return moments
-
-
-@functools.lru_cache(8)
-def _map_at_equal_steps(before: Levels, after: Levels) -> Tensor:
-    """The map at so many equal steps that looking it up is as good as computing it, and quicker than finding the piece."""
-    entries = (np.arange(_ENTRIES + 1) + 0.5) / _ENTRIES
-    return torch.from_numpy(np.interp(entries, before, after).astype(np.float32))
-
-
-def _on_a_grid(n_points: int, weights: Tensor, means: Tensor, scales: Tensor, before: Levels, after: Levels) -> Tensor:
-    r"""By $\mathbb{E}[Y] = b - \int_a^b G$ and $\mathbb{E}[Y^2] = b^2 - 2\int_a^b yG$, trapezoids in units of the spread.
-
-    The trapezoidal rule is exact for smooth functions that end flat, as G does; yG ends with slope 1, which adds
-    $h^2/12$. What is left is due to the kinks of the map: some 1e-3 of the spread.
-    """
-    unit = ((means.square() + scales.square()) * weights.unsqueeze(1)).sum(0).sqrt()
-    centres, widths = (means / unit).float(), (scales / unit).float()
-    low, high = (centres - _GRID_REACH * widths).amin(0), (centres + _GRID_REACH * widths).amax(0)
-    share = torch.linspace(0, 1, n_points, dtype=torch.float32, device=means.device).unsqueeze(1)
-    points = torch.lerp(low, high, share)  # [point, row]
-    levels = torch.full_like(points, 0.5)
-    steepness = 1 / (widths * math.sqrt(2))
-    for weight, offset, slope in zip(weights.tolist(), -centres * steepness, steepness, strict=True):
-        levels.add_(torch.addcmul(offset, points, slope).erf_(), alpha=weight / 2)
-    mapped = _map_at_equal_steps(before, after).to(means.device)[levels.mul_(_ENTRIES).long()]
-    mapped[0], mapped[-1] = mapped[0] / 2, 0.5
-    step = (high - low) / (n_points - 1)
-    first = high - mapped.sum(0) * step
-    second = high.square() - 2 * (mapped * points).sum(0) * step + step.square() / 6
-    return torch.stack([first * unit, second * unit.square()]).to(means.dtype)
-
-
-def _exactly(mixture: Mixture, means: Tensor, scales: Tensor, before: Sequence[float], after: Sequence[float]) -> Tensor:
-    r"""Piece by piece of the map.
+def _moments_of_normals(mixture: Mixture, before: Levels, after: Levels) -> Tensor:
+    r"""First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map, piece by piece of it.
 
     On a piece of slope s the moments are s times the mixture's between two of its quantiles a, and with
     $z = (a - \mu)/\sigma$ they are, below a, $\mu\Phi(z) - \sigma\varphi(z)$ and
     $(\mu^2 + \sigma^2)\Phi(z) - \sigma(\mu + a)\varphi(z)$.
     """
+    means, scales = mixture.components.loc - mixture.mean, mixture.components.scale  # type: ignore[attr-defined]
     levels, values = (mixture.weights.new_tensor(knots) for knots in (before, after))
     ends = (mixture.icdf(levels[1:-1, None]) - mixture.mean).unsqueeze(1)  # [level, 1, row]
     z = (ends - means) / scales  # [level, member, row]

@@ -12,7 +12,7 @@ from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
-from deep_ensembles.report.words import Ordering, confidence_verdict, percent, row_count, short
+from deep_ensembles.report.words import Ordering, confidence_verdict, parts_verdict, percent, row_count, short
 from deep_ensembles.scoring import brier, crps, log_score
 
 N_BINS = 15
@@ -85,11 +85,11 @@ def _ranked(sources: Sources, rare: int, label: str) -> tuple[list[Score], dict[
     values: Any = [[None if score is None else value(score, positive) for score in ranked]
                    for value in (_average_precision, _area)]  # fmt: skip
     differences: Any = [change for other in ranked[1:] for change in _area_difference(ranked[0], other, positive)]
-    meaning = f"of {label}, the rarer class: mean precision over its rows, in the order of P({label}); at random its share"
+    meaning = f"of {label}: mean precision over its rows, in the order of P({label}); at random its share"
     pairs = f"area under the ROC curve: in how many pairs a row of {label} gets a higher P({label}) than another row"
     scores = [Score("Average precision", meaning, "higher", *values[0], share=True)]  # type: ignore[misc]
     scores.append(Score("AUROC", pairs, "higher", *values[1], *differences, share=True))  # type: ignore[misc]
-    rows, found = _ranking(ranked[0], positive)
+    _, rows, found = per_row.cumulated(ranked[0], positive)
     first = np.interp(_FIRST * rows[-1], np.append(0, rows), np.append(0, found)) / found[-1]
     share, n_rare = percent(found[-1] / rows[-1]), int(found[-1])
     few = f" There are only {row_count(n_rare)} of {label}: such numbers are rough." if n_rare < per_row.MIN_ROWS else ""
@@ -100,16 +100,9 @@ def _ranked(sources: Sources, rare: int, label: str) -> tuple[list[Score], dict[
     }  # fmt: skip
 
 
-def _ranking(score: Vector, positive: Any) -> tuple[Vector, Vector]:
-    """At each different score, the largest first: how many rows have at least that, and how many of them are positive."""
-    order = np.argsort(-score, kind="stable")
-    last = np.flatnonzero(np.append(np.diff(score[order]) != 0, True))
-    return last + np.float64(1), positive[order].cumsum()[last].astype(np.float64)
-
-
 def _average_precision(score: Vector, positive: Any) -> float:
     """The mean precision over all positive rows, each at its place."""
-    rows, found = _ranking(score, positive)
+    _, rows, found = per_row.cumulated(score, positive)
     return float((np.diff(found, prepend=0) * found / rows).sum() / found[-1])
 
 
@@ -255,7 +248,7 @@ def _verdicts(rows: Rows, curves: dict[str, Curve], labels: Any, ordering: Order
     there, guessed = (percent(curves["target"][name][0]) for name in ("actual", "predicted"))
     verdicts = {
         "reliability": confidence_verdict(float(rows["confidence"].mean()), float(right.mean()), len(right)),
-        "parts": f"{percent(part)} of the predicted entropy is disagreement between members.",
+        "parts": parts_verdict(part, "entropy"),
         "target": f"{short(labels[first])} is there in {there} of the rows and predicted in {guessed}.",
     }
     if ordering is not None:

@@ -12,7 +12,17 @@ from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Better, Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
-from deep_ensembles.report.words import Ordering, count, coverage_verdict, level, number, percent, round_step
+from deep_ensembles.report.words import (
+    Ordering,
+    bias_verdict,
+    count,
+    coverage_verdict,
+    level,
+    number,
+    parts_verdict,
+    percent,
+    round_step,
+)
 from deep_ensembles.scoring import crps, log_score
 
 _LEVELS = tuple(np.arange(1, 20) / 20)
@@ -200,18 +210,19 @@ def _ordering(scores: list[Score], n_rows: int) -> Ordering | None:
 def _verdicts(rows: Rows, subject: Subject, ordering: Ordering | None) -> dict[str, str]:
     actual, point, coverage, n_rows = rows["actual"], subject.point, subject.coverage, len(rows["actual"])
     inside, promised = rows["inside"], float(rows["promised"].mean()) if "promised" in rows else None
+    errors = rows[point] - actual
+    bias = bias_verdict(float(errors.mean()), float(errors.std()) / math.sqrt(n_rows), n_rows)
     spreads = (" to ".join(number(end, 3) for end in np.quantile(rows[name], [0.05, 0.95])) for name in (point, "actual"))
     verdicts = {
         "target": "Nine of ten predictions are {}, nine of ten targets {}.".format(*spreads),
         "calibration": coverage_verdict(coverage, float(inside.mean()), n_rows, promised),
-        "levels": f"{percent(float((actual < rows[point]).mean()))} of the targets lie below the predicted {point}.",
+        "levels": f"{percent(float((actual < rows[point]).mean()))} of the targets lie below the predicted {point}. {bias}",
         "rows": f"{count(n_rows - int(inside.sum()))} of {count(n_rows)} rows lie outside their {level(coverage)} interval.",
     }
     if "epistemic" in rows:
         variance = float(np.mean(rows["std"] ** 2))
         part = float(np.mean(rows["epistemic"] ** 2)) / variance if variance > 0 else 0.0
-        alone = " Each row was judged by one of them, so that none is seen." if not rows["epistemic"].any() else ""
-        verdicts["parts"] = f"{percent(part)} of the predicted variance is disagreement between members.{alone}"
+        verdicts["parts"] = parts_verdict(part, "variance")
     if ordering is not None:
         correlation = f"The rank correlation of predicted spread and error is {number(ordering.strength, 2)}"
         verdicts["error"] = f"{correlation}: {ordering.text}."

@@ -161,27 +161,32 @@ def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_leas
     """
     sign, n_rows = (1.0 if at_least else -1.0), len(values)
     half = np.random.default_rng(0).permutation(n_rows) % 2 == 0
-    orders = [_kept_means(sign * values[part], sign * metric[part]) for part in (np.ones(n_rows, bool), half, ~half)]
+    orders = [cumulated(sign * values[part], sign * metric[part]) for part in (np.ones(n_rows, bool), half, ~half)]
     lines = [Threshold(float(metric.mean()), float(sign * (sign * values).min()), *_judged(metric, at_least), 1.0, n_rows)]
     for target in targets:
-        whole, *halves = (ordered[place[-1]] if len(place := np.flatnonzero(means >= sign * target)) else None
-                          for ordered, means in orders)  # fmt: skip
+        whole, *halves = (ordered[place[-1]] if len(place := np.flatnonzero(sums / kept >= sign * target)) else None
+                          for ordered, kept, sums in orders)  # fmt: skip
         if whole is None:
             continue
         others = zip(halves, (~half, half), strict=True)
-        kept = [metric[other & (sign * values >= least)] for least, other in others if least is not None]
-        judged, rows = np.concatenate([*kept, metric[:0]]), int((sign * values >= whole).sum())
+        trusted = [metric[other & (sign * values >= least)] for least, other in others if least is not None]
+        judged, rows = np.concatenate([*trusted, metric[:0]]), int((sign * values >= whole).sum())
         if min(len(judged), rows) >= MIN_ROWS:
             lines.append(Threshold(target, float(sign * whole), *_judged(judged, at_least), rows / n_rows, rows))
     return lines
 
 
-def _kept_means(values: Vector, metric: Vector) -> tuple[Vector, Vector]:
-    """Different values, the largest first, and the mean metric of all rows down to each."""
+def cumulated(values: Vector, metric: NDArray[Any]) -> tuple[Vector, Vector, Vector]:
+    """Different values, the largest first; how many rows have at least that, and the sum of their metric.
+
+    Example:
+        >>> [part.tolist() for part in cumulated(np.array([0.1, 0.9, 0.9]), np.array([True, True, False]))]
+        [[0.9, 0.1], [2.0, 3.0], [1.0, 2.0]]
+    """
     order = np.argsort(-values, kind="stable")
     ordered = values[order]
-    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(values) else np.empty(0, np.int64)
-    return ordered[last], metric[order].cumsum()[last] / (last + 1)
+    last = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)[: len(values)])
+    return ordered[last], last + np.float64(1), metric[order].cumsum()[last].astype(np.float64)
 
 
 def _judged(metric: Vector, is_share: bool) -> tuple[float, float]:
@@ -199,9 +204,17 @@ def recommended(lines: list[Threshold], ordering: Ordering | None, at_least: boo
     if is_ordered and better:
         return [everything, *better], {}
     why = "the predictions that it is surest of are no better than the others, beyond chance"
-    if ordering is None or is_ordered:
+    if ordering is None:
         why = "too few rows tell, or all predictions are equally sure or equally wrong"
+    elif is_ordered:
+        why = "none that keeps enough rows makes what it keeps better"
     return [everything], {"trust": f"No threshold is recommended: {why}."}
+
+
+def has_thirds(times: NDArray[Any]) -> bool:
+    """Whether the latest third of rows came after the earliest one, none of them at the same time."""
+    early, _, late = np.array_split(np.sort(times), 3)
+    return bool(early[-1] < late[0])
 
 
 def over_time(times: NDArray[Any], values: Vector, is_share: bool, name: str = "") -> tuple[dict[str, list[Any]], str]:

@@ -41,6 +41,8 @@ def findings(evaluation: Evaluation) -> list[Finding]:
     beside = f" {_beside(evaluation, quality)}" if evaluation.leads else ""
     if unseen := evaluation.about.get("Unseen classes"):
         beside += f" With {unseen}, {percent(evaluation.score('Accuracy, all rows').ensemble)} of all are right."
+    if seen := evaluation.about.get("Rows of training"):
+        beside += f" But {seen}."
     lines = [quality._replace(text=quality.text + beside)]
     places = {"calibration": "intervals", "reliability": "confidence"}
     lines += [Finding(verdicts[name], name, link) for name, link in places.items() if name in verdicts]
@@ -113,9 +115,9 @@ def _trust(evaluation: Evaluation) -> str:
     line, everything = evaluation.thresholds[starting_threshold(evaluation)], evaluation.thresholds[0]
     is_class = evaluation.task == "classes"
     reached, overall = with_error(line.reached, line.error, is_class), everything.reached
-    told = (f"{reached} are right; of all {percent(overall)}" if is_class
-            else f"the mean error is {reached}; of all {number(overall, 3)}")  # fmt: skip
-    return f"Of the {count(line.rows)} predictions that it is surest of, {told}."
+    told = (f"{reached} of rows that did not choose it are right; of all {percent(overall)}" if is_class
+            else f"the mean error of rows that did not choose it is {reached}; of all {number(overall, 3)}")  # fmt: skip
+    return f"With a threshold that keeps the {count(line.rows)} surest predictions, {told}."
 
 
 def _likeness(evaluation: Evaluation) -> str:

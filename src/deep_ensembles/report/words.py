@@ -9,6 +9,7 @@ FEW_ROWS = 100  # below which rows may be too few to tell whether predictions ar
 LEAST_ROWS, MOST_CHANCE = 50, 0.1  # rows, and the part of a share that chance may explain, to say that a promise is kept
 CHANGED = "it has changed beyond chance"
 CHANCE = "no more than chance explains"
+_NONE = 1e-9  # a share that rounding explains
 _LEANING = 1.5  # standard errors, from which rows rather leave open whether predictions are better
 _SPACE = "\u202f"
 
@@ -281,6 +282,31 @@ def confidence_verdict(confidence: float, accuracy: float, n_rows: int) -> str:
     chance = 2 * math.sqrt(max(accuracy * (1 - accuracy), 1 / n_rows) / n_rows)
     verdict = share_verdict(confidence - accuracy, chance, n_rows, ("honest", "underconfident", "overconfident"), 0.03)
     return f"It says it is right in {percent(confidence)} of the rows and is in {percent(accuracy)}: {verdict}."
+
+
+def bias_verdict(bias: float, error: float, n_rows: int) -> str:
+    """Whether predictions are too high or too low on average, or chance explains it.
+
+    Example:
+        >>> bias_verdict(-1.5, 0.2, 100)
+        'Predictions are 1.50 too low on average (± 0.20), beyond chance.'
+        >>> bias_verdict(0.1, 0.2, 100)
+        'Predictions are 0.100 too high on average (± 0.20), no more than chance explains.'
+    """
+    is_chance = n_rows < FEWEST_ROWS or abs(bias) <= chance_factor(n_rows) * error
+    told = f"{number(abs(bias), 3)} too {'high' if bias > 0 else 'low'} on average (± {number(error, 2)})"
+    return f"Predictions are {told}, {CHANCE if is_chance else 'beyond chance'}."
+
+
+def parts_verdict(share: float, whole: str) -> str:
+    """How much of the uncertainty is disagreement, of which there is none where one network judged each row.
+
+    Example:
+        >>> print(parts_verdict(0.25, "variance").replace("\u202f", " "))
+        25.0 % of the predicted variance is disagreement between members.
+    """
+    alone = " Each row was judged by one of them: none is seen." if share < _NONE else ""
+    return f"{percent(share)} of the predicted {whole} is disagreement between members.{alone}"
 
 
 class Ordering(NamedTuple):

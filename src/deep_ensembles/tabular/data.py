@@ -110,7 +110,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
             f"settings, recalibration and scores go by a sample of {len(sample.numbers)} rows")  # fmt: skip
     for note in files.notes:
         log(f"note: {note}")
-    decimal = "," if files.decimal_comma_likely else "."
+    decimal = columns.table_decimal(whole, "," if files.decimal_comma_likely else ".")
     target, y, kept = _target_of(whole[settings.target], settings, decimal)
     head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)

@@ -19,6 +19,7 @@ _LEAST_ROWS, _LEAST_DIFFERENT = 20, 5
 _SAMPLE, _FIRST_LOOK = 4000, 64
 _MOST_COLUMNS = 100
 _NEARLY, _MOST_PARTS = 0.999, 4  # of the variance, by so many columns
+_ROWS_PER_LEVEL = 10  # at least, where levels that name classes are no wonder
 _OUTLYING = 10.0  # distances between quartiles from the median, from which a row says nothing of the others
 _SIGNS = ("−", "+", "×", "÷", "÷")
 
@@ -191,7 +192,7 @@ def _formula(made: str, line: Line) -> str:
 
 
 def looked_up(y: NDArray[Any], values: pa.ChunkedArray, n_classes: int) -> bool:
-    """Whether a column names the target: a level for each class, or for numbers levels that repeat with the same number.
+    """Whether a column names the target: each level a class, or for numbers levels that repeat with the same number.
 
     Arguments:
         y: the target, or codes of classes.
@@ -207,13 +208,34 @@ def looked_up(y: NDArray[Any], values: pa.ChunkedArray, n_classes: int) -> bool:
     if len(y) < _LEAST_ROWS or n_levels < 2:
         return False
     if n_classes:
-        if n_levels > 2 * n_classes:
+        if n_levels > max(2 * n_classes, len(y) // _ROWS_PER_LEVEL):
             return False
         counts = np.bincount(levels * n_classes + y, minlength=n_levels * n_classes).reshape(n_levels, n_classes)
-        shares = [(table.max(0) / table.sum(0).clip(1))[table.sum(0) > 0] for table in (counts, counts.T)]
-        return all(float(share.mean()) >= _AGREEMENT for share in shares)
+        return _names_classes(counts.argmax(1)[levels], y)
     order = np.argsort(levels, kind="stable")
     same_level, same_number = (part[order][1:] == part[order][:-1] for part in (levels, y))
     chance = float(np.square(np.unique(y, return_counts=True)[1] / len(y)).sum())
     enough = chance < 0.1 and same_level.sum() >= max(_LEAST_ROWS, len(y) / 20)
     return bool(enough and same_number[same_level].mean() >= _AGREEMENT)
+
+
+def _names_classes(named: NDArray[Any], y: NDArray[Any]) -> bool:
+    """Whether nearly all rows of each class are given that class."""
+    return bool(np.mean([(named[y == label] == label).mean() for label in np.unique(y)]) >= _AGREEMENT)
+
+
+def dividing_end(y: NDArray[Any], values: Vector) -> float | None:
+    """The number up to which nearly all rows are of one of two classes, and above of the other; None where there is none.
+
+    Example:
+        >>> dividing_end(np.repeat([1, 0], 30), np.arange(60.0))
+        29.0
+    """
+    order, n_ones = np.argsort(values, kind="stable"), int(y.sum())
+    if np.isnan(values).any() or min(n_ones, len(y) - n_ones) < _LEAST_ROWS:
+        return None
+    ones_below = np.cumsum(y[order]) / n_ones
+    zeros_below = np.cumsum(1 - y[order]) / (len(y) - n_ones)
+    apart = np.where(np.append(np.diff(values[order]) > 0, False), np.abs(ones_below - zeros_below), 0.0)
+    best = int(np.argmax(apart))
+    return float(values[order][best]) if (1 + apart[best]) / 2 >= _AGREEMENT else None

@@ -30,11 +30,13 @@ from deep_ensembles.report import (
 from deep_ensembles.tabular.files import BATCH_ROWS, TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import Profiler, TableModel
+from deep_ensembles.training.blocks import row_keys
 
 SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3
 _EXPLAINED_ROWS, _MOST_PREDICTIONS = 1000, 60_000  # of each batch, and in all, to find out what columns are worth
 _MOST_EXPLAINED = 300  # columns; of more, shuffling each would take very long
+_MANY_TRAINED = 0.2  # of the rows of training, from which scores are no longer those of new rows
 _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
@@ -62,6 +64,8 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
         evaluation = evaluate(rows.batches(files, update), **shown)
     if rows.strange:
         evaluation = _counting_wrong(evaluation, rows.strange)
+    if told := rows.about.get("Rows of training"):
+        evaluation = replace(evaluation, summary=f"{evaluation.summary} But {told}.")
     names = list(model.schema.labels)
     if explained and evaluation.n_rows > 1 and len(names) <= _MOST_EXPLAINED:
         inputs, targets = map(np.concatenate, zip(*rows.some, strict=True))
@@ -85,6 +89,10 @@ class _Rows:
     unseen: list[Unseen] = field(default_factory=list)
     some: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
     strange: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.trained = np.array(self.model.facts.get("row_keys", []), dtype=np.uint64)
+        self.met = np.zeros(len(self.trained), dtype=bool)
 
     def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
@@ -118,6 +126,7 @@ class _Rows:
             codes = y[known].astype(np.int64) if target.classes else y[known]
             few = slice(None, None, 1 + len(inputs) // _EXPLAINED_ROWS)
             self.some.append((inputs[few], codes[few]))
+            self.met |= np.isin(self.trained, row_keys(np.column_stack([inputs, y[known]])))
             single = self.model.bounded(member(inputs)) if self.model.ensemble.n_members > 1 else None
             point = getattr(self.model.ensemble.head, "point", None)
             yield Batch(self.model.bounded(self.model.ensemble(inputs)), torch.from_numpy(codes), single, point)
@@ -126,6 +135,9 @@ class _Rows:
             raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
         if left_out := first_row - 1 - n_rows - self.strange.total():
             self.about["Left out"] = f"{left_out} row{'s' * (left_out != 1)} without a value of {target.name}"
+        if len(self.met) and (share := self.met.mean()) >= _MANY_TRAINED:
+            told = f"{share:.0%} of the rows that it was trained on are among these, which flatters scores"
+            self.about["Rows of training"] = told
         if files.notes:
             self.about["Files"] = " · ".join(files.notes)
         whole = together(kept)

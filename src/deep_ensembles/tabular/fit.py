@@ -18,8 +18,9 @@ from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import Execution, chosen_execution
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration.fits import is_stretchable
-from deep_ensembles.recipes import Task
+from deep_ensembles.recipes import Choices, Task
 from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_member
+from deep_ensembles.report.constant import fitted_constant
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
@@ -27,10 +28,11 @@ from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_value
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
-from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, profile_data
+from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, profile_data, sampled_keys
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
 from deep_ensembles.training import Checkpoint
+from deep_ensembles.training.blocks import row_keys
 
 ENOUGH = 20  # rows to choose a recalibration by
 NESTED_ROWS = 500  # below which choices flatter the rows they are made by so much that scores come from nested models
@@ -73,7 +75,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     schema = train.schema(settings)
     train = replace(train, known_schema=schema)
     check_values(schema, (train, rest), settings.errors, log)
-    log(schema.listing())
+    log(replace(schema.listing(), title=f"Columns of the {len(train)} rows to train on") if len(rest) else schema.listing())
     is_nested = train.n_trained < NESTED_ROWS and not len(rest) and settings.time_limit is None and train.source is None
     log(_use_of_rows(train, len(rest), settings, is_nested))
     inputs = schema.encode(train.table, "missing")
@@ -95,7 +97,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     ensemble, single, held = _recalibrated(ensemble, known, mixture, settings)
     facts = {
         "rows": {"trained": train.n_trained, "held_out": len(rest)},
-        "constant": _constant(train),
+        "constant": _constant(train, ensemble),
         "settings": asdict(settings),
         "notes": list(train.notes),
         "cuts": [asdict(cut) for cut in cuts],
@@ -103,6 +105,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         "single_recalibration": describe(single),
         "training": _training(ensemble, fitted.chosen, limit, tries_less),
         "profiles": profile_data(profile_columns(schema, train.table)),
+        "row_keys": sampled_keys(row_keys(np.column_stack([inputs, train.y]))),
     }
     model = TableModel(schema, train.target, ensemble, facts)
     recalibrated = held.describe(ensemble.recalibration)
@@ -121,7 +124,8 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         log(f"note: {len(judged)} rows are few to judge by; the scores below say little{without}")
     evaluation = _evaluated(batches, judged, model, recalibrated)
     scores = {score.name: score.ensemble for score in evaluation.scores}
-    return FittedTable(replace(model, facts=facts | {"held_out_scores": scores}), evaluation)
+    shares = [score.name for score in evaluation.scores if score.share]
+    return FittedTable(replace(model, facts=facts | {"held_out_scores": scores, "shares": shares}), evaluation)
 
 
 def settings_of_targets(data: Any, settings: TableSettings) -> list[TableSettings]:
@@ -203,7 +207,8 @@ def _training(ensemble: Ensemble, chosen: Mapping[str, Any], limit: float | None
     is_cut = limit is not None and ((epochs < most) & (waited < chosen.get("patience", most))).any()
     cut = " and ".join(["epochs"] * bool(is_cut) + ["what else to try"] * tries_less)
     told = f"; the time limit of {limit:g} s cut {cut}" if cut else ""
-    return f"{epochs.min()} to {epochs.max()} of at most {most} epochs{told}"
+    done = f"{epochs.max()}" if epochs.min() == epochs.max() else f"{epochs.min()} to {epochs.max()}"
+    return f"{done} of at most {most} epochs{told}"
 
 
 def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nested: bool) -> str:
@@ -229,7 +234,7 @@ def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None
         raise TableError(f"`{settings.group}` has only one group left to train on, or its groups have equal rows in common, "
                          "and members must hold some out")  # fmt: skip
     others["execution"] = chosen_execution(others.get("execution"), "auto")
-    return fit_recipe(task, settings.explicit | others, effort=effort or settings.effort, random_state=settings.seed)
+    return fit_recipe(task, Choices(settings.explicit | others, effort=effort or settings.effort), settings.seed)
 
 
 def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableData) -> tuple[TableData, Mixture]:
@@ -254,9 +259,11 @@ def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, r
     return replace(evaluate(batches, constant=model.constant, **shown), columns=profiler.facts(model.schema.labels))
 
 
-def _constant(train: TableData) -> dict[str, Any]:
+def _constant(train: TableData, ensemble: Ensemble) -> dict[str, Any]:
+    """What the same prediction for every row is made of: of numbers the raw outputs of the head that suit them best."""
     if not train.target.classes:
-        return {"mean": float(train.y.mean()), "std": float(train.y.std()) or 1.0}
+        raw = fitted_constant(ensemble, train.y, train.weights)
+        return {"mean": float(train.y.mean()), "std": float(train.y.std()) or 1.0, "raw": raw}
     return {"shares": (np.bincount(train.y.astype(np.int64), minlength=len(train.target.classes)) / len(train)).tolist()}
 
 

@@ -182,8 +182,10 @@ def _suggested_for_numbers(values: NDArray[np.float64]) -> tuple[str, str] | Non
             return f"logit_normal:low=0,high={high:g}", f"all values are between 0 and {high:g}"
     scaled = values / (np.abs(values).max() or 1.0)
     if scaled.min() > 0 and skewness(scaled) > 1:
-        log_normal = skewness(np.log(scaled)) > -0.5
-        return "log_normal" if log_normal else "gamma", "all values are above 0 and skewed to the right"
+        name = "log_normal" if skewness(np.log(scaled)) > -0.5 else "gamma"
+        may_count = values.max() < _LARGEST_COUNT and (values == np.floor(values)).all()
+        counts = "; negative_binomial, if they are counts" * bool(may_count)
+        return name, f"all values are above 0 and skewed to the right{counts}"
     low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75])
     far = np.abs(scaled - middle) > 5 * (high - low) / 1.349
     if 0.002 <= far.mean() <= 0.1:

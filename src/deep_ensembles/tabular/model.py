@@ -24,11 +24,14 @@ from deep_ensembles.columns.date import CLOCKS
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import ColumnFacts, Groups
+from deep_ensembles.report.constant import constant_prediction
 from deep_ensembles.report.words import cell
 from deep_ensembles.settings import restore
 from deep_ensembles.tabular.head import Bounds
 
 _SAMPLE_ROWS, _PARTS = 20_000, 10
+_KEPT_KEYS = 256  # of training rows, by which these are found among others
+_LEAST_DIFFERENT = 0.9  # the share of different rows, below which equal rows are no wonder
 _MOST_GROUPED = 100  # columns whose rows are kept by group, to look for errors in
 _SHOWN = 10
 
@@ -97,6 +100,13 @@ def _profile(column: Column, read: NDArray[Any]) -> Profile | None:
     if not profile.levels and len(known):
         profile = Profile(column, tuple(np.unique(np.quantile(known, np.arange(1, _PARTS) / _PARTS)).tolist()))
     return Profile(column, profile.ends, tuple(profile.count(profile.codes(read)).tolist()))
+
+
+def sampled_keys(keys: NDArray[np.uint64]) -> list[int]:
+    """Those of some training rows (see `row_keys`), for a model file; none where many rows are equal to others."""
+    if len(np.unique(keys)) < _LEAST_DIFFERENT * len(keys):
+        return []
+    return keys[:: 1 + len(keys) // _KEPT_KEYS].tolist()
 
 
 def profile_data(profiles: Sequence[Profile | None]) -> list[dict[str, Any] | None]:
@@ -211,10 +221,13 @@ class TableModel:
 
     @property
     def constant(self) -> Distribution:
-        """What someone predicts who knows only the training targets: their mean and spread, or the shares of classes."""
+        """What someone predicts who knows only training targets: the same distribution for all, or the shares of classes."""
         known = self.facts["constant"]
         if self.target.classes:
             return Categorical(probs=torch.tensor(known["shares"], dtype=torch.float64))
+        if known.get("raw") is not None:
+            same: Any = constant_prediction(self.ensemble, known["raw"], 0)
+            return same
         mean, deviation = (torch.tensor(known[moment], dtype=torch.float64) for moment in ("mean", "std"))
         return Normal(mean, deviation)
 
@@ -252,6 +265,8 @@ class TableModel:
         counted = all(type(count) is int for count in rows) and bool(model.constant.batch_shape == ())
         require(counted, "rows", "numbers", rows)
         profiles_from(model.schema, model.facts)
+        keys = model.facts.get("row_keys", [])
+        require(all(type(key) is int and 0 <= key < 2**64 for key in keys), "row_keys", "numbers of 64 bits", keys[:1])
         # Whatever else does not fit shows when a row is predicted.
         empty = pa.table({name: pa.array([None], pa.string()) for name in model.schema.names})
         model.single(model.schema.encode(empty, "missing"))

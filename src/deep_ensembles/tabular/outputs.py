@@ -212,7 +212,7 @@ def check_task(model: TableModel, options: PredictionOptions) -> None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
     if False in kinds and options.abstain_below is not None:
         raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
-    if True in kinds and options.quantiles:
+    if kinds == {True} and options.quantiles:
         raise TableError("the model predicts classes, which have no quantiles")
 
 

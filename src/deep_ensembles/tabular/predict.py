@@ -77,7 +77,7 @@ def predict_table(
     chosen = PredictionOptions(**options)
     check_task(model, chosen)
     paths = sources(data)
-    check_output(out, TABLES, inputs=paths)
+    check_output(out, TABLES, inputs=paths, keep=chosen.keep)
     files = open_table(paths, chosen.table)
     chosen = replace(chosen, errors=files.counting(chosen.errors))
     files.check_columns(chosen.keep)
@@ -257,7 +257,7 @@ def predict_row(model: TableModel, row: Mapping[str, Any], out: Source | None = 
     chosen, schema = PredictionOptions(**options), model.schema
     check_task(model, chosen)
     if out is not None:
-        check_output(out, TABLES)
+        check_output(out, TABLES, keep=chosen.keep)
     targets = [part.target for part in model.every]
     check_known("the model", row, [*schema.names, *(name for name, _ in schema.dropped), targets[0].name])
     check_known("the row", chosen.keep, list(row))

@@ -21,6 +21,7 @@ _WORDS = {
     "standardize_inputs": "inputs are scaled by", "standardize_targets": "target is scaled",
 }  # fmt: skip
 _OBJECT = re.compile(r"([A-Z]\w*)\((.*)\)")
+_MOST_SETTINGS = 100  # characters of an object's settings; more are no use to a reader
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,11 @@ class ModelSummary:
         """What it is, its columns, its scores, what was chosen, and how to use it, in lines to be copied."""
         listings: list[Listing | str] = [Listing("", ["model", self.path], self._facts(), words=[self.path])]
         listings += [] if self.schema is None else [self.schema.listing()]
-        scores = [[name, _text(value)] for name, value in self.scores.items() if value is not None]
+        listings += [f"noted in training rows: {note}" for note in self.about.get("notes", ())]
+        known = {name: value for name, value in self.scores.items() if value is not None}
+        scores = [
+            [name, f"{100 * value:.1f} %" if name in self.about["shares"] else _text(value)] for name, value in known.items()
+        ]
         listings += [Listing("Held-out scores", ["score", "value"], scores)] if scores else []
         listings += [chosen_listing(self.chosen)] if self.chosen else []
         return [*listings, *(listing for other in self.beside for listing in other.listings()[:-3]), *self._uses()]
@@ -100,19 +105,24 @@ def _text(value: Any) -> str:
     """A number, a list, a mapping or an object's name and settings as people read it.
 
     Example:
-        >>> _text("VarianceScaling(factor=3.5)"), _text(True), _text([64, 64])
-        ('variance scaling (factor 3.5)', 'yes', '64, 64')
+        >>> _text("VarianceScaling(factor=3.512345678)"), _text(True), _text([64, 64])
+        ('variance scaling (factor 3.512)', 'yes', '64, 64')
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str) and (found := _OBJECT.fullmatch(value)):
-        name, settings = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", found[1]).lower(), found[2].replace("=", " ").replace("_", " ")
-        return f"{name} ({settings})" if settings else name
+        name, given = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", found[1]).lower(), re.sub(r"\w+=None(, |$)", "", found[2])
+        settings = (
+            re.sub(r"\d+\.\d{4,}", lambda digits: f"{float(digits[0]):.4g}", given).replace("=", " ").replace("_", " ")
+        )
+        return f"{name} ({settings})" if 0 < len(settings) <= _MOST_SETTINGS else name
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:.4g}"
+    return str(value)
 
 
 def _size(n_bytes: int) -> str:
@@ -147,4 +157,5 @@ def _summary(path: str | os.PathLike[str], config: Mapping[str, Any], n_bytes: i
     schema, target, facts = Schema.from_data(table["schema"]), Target.from_data(table["target"]), table["facts"]
     about |= {name: getattr(target, name) for name in ("unit", "task", "classes")}
     about |= {"target": target.name, "rows": facts["rows"], "training": facts.get("training")}
+    about |= {name: [str(item) for item in facts.get(name, ())] for name in ("notes", "shares")}
     return ModelSummary(str(path), about, schema, facts.get("held_out_scores", {}), facts.get("chosen", {}))

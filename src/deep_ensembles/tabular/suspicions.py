@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 
 from deep_ensembles import columns
 from deep_ensembles._arrow import pa, pc
+from deep_ensembles.columns.date import not_dates
 from deep_ensembles.columns.number import median_and_scale
 from deep_ensembles.recipes import LEAST_DIFFERENT
-from deep_ensembles.tabular.determined import determined_number, looked_up, nearly_determined
+from deep_ensembles.tabular.determined import determined_number, dividing_end, looked_up, nearly_determined
 
-_MOST_NOTES, _LONGEST_NOTE = 8, 300
+_MOST_NOTES, _LONGEST_NOTE, _LONGEST_VALUE = 8, 300, 60
 _TOTAL = r"(?i)^\s*(grand|sub|over)?[ -]?(total|totals|sum|summe|gesamt|insgesamt)\b.{0,15}$"
 _SENTINELS = (-1.0, *(sign * float("9" * digits) for digits in range(2, 9) for sign in (-1, 1)))
 _ROWS_OF_LEVELS = 20_000
@@ -46,7 +47,8 @@ class Suspicions:
 
     def notes(self) -> list[str]:
         """The notes, the worst first, not too many."""
-        ordered = (self.determined(), self.totals(), self.sentinels(True), self.far(), self.sentinels(False))
+        ordered = (self.determined(), self.totals(), self.sentinels(True), self.far(), self.sentinels(False),
+                   self.half_read())  # fmt: skip
         with np.errstate(all="ignore"):
             found = [note for kind in ordered for note in kind]
         if len(found) > _MOST_NOTES:
@@ -86,6 +88,11 @@ class Suspicions:
                        f"--drop {dropped} if it is not known beforehand")  # fmt: skip
         rows = np.arange(len(self.y)) if self.copies is None else np.unique(self.copies)
         rows, n_classes = rows[:_ROWS_OF_LEVELS], len(self.target.classes)
+        for column, values in self.inputs.items() if n_classes == 2 else ():
+            if (end := dividing_end(self.y, values)) is not None:
+                given.add(column)
+                yield (f"`{column}` up to {end:.6g} is one class of `{name}` and above the other in nearly all rows, which "
+                       f"need not be learnt: --drop {_quoted(column)} if it is not known beforehand")  # fmt: skip
         for column in self.schema.names:
             if column in given or not looked_up(self.y[rows], self.table[column].take(pa.array(rows)), n_classes):
                 continue
@@ -151,6 +158,19 @@ class Suspicions:
         known = [values for values in self.numbers.values() if not np.isnan(values[place])]
         large = [np.abs(values[place]) > np.nanquantile(np.abs(values), 0.95) for values in known]
         return bool(known) and sum(large) >= len(known) / 3
+
+    def half_read(self) -> Iterator[str]:
+        """Columns of words, those among them that seem to name the rows, of which most are dates."""
+        kinds = (columns.Category, columns.Text)
+        words = [part.name for part in self.schema.columns if isinstance(part, kinds)]
+        for column in words + [name for name, reason in self.schema.dropped if reason.startswith("it names the rows")]:
+            bad = not_dates(self.table[column])
+            if bad is not None and bad.any():
+                place = int(np.argmax(bad))
+                value = str(self.table[column][place].as_py())[:_LONGEST_VALUE]
+                yield (f"`{column}` is a date in most rows, but not {value!r} in row {self.row(place)}, and is taken for "
+                       "words: correct such values, or take them as missing with --kinds "
+                       f"{_quoted(column)}=date --errors missing")  # fmt: skip
 
     def sentinels(self, of_target: bool) -> Iterator[str]:
         """Numbers that stand for a missing value, in the target or in inputs."""

@@ -3,9 +3,10 @@
 import gzip
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from deep_ensembles.tabular.sources import STANDARD
 
 TABLES, PAGES = (".csv", ".tsv", ".parquet", ".jsonl", ".csv.gz", ".tsv.gz"), (".html",)  # endings of files to write
 _PREDICTED = ({"aleatoric_std", "epistemic_std"}, {"entropy", "disagreement"})  # columns that predictions have
+_PREDICTION = re.compile(
+    r"(mean|median|(aleatoric_|epistemic_)?std|lower|upper|q[\d.e-]+|abstain|label(_set)?|confidence|entropy|disagreement)(_|$)|p_"
+)
 _FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?$"
 
 
@@ -95,7 +99,14 @@ def _safe(values: pa.Array) -> pa.Array:
     return pc.if_else(runs, pc.binary_join_element_wise(mark, values, nothing), values)
 
 
-def check_output(path: Source, endings: Sequence[str] = (), *, inputs: Iterable[Source] = (), replace: bool = False) -> None:
+def check_output(
+    path: Source,
+    endings: Sequence[str] = (),
+    *,
+    inputs: Iterable[Source] = (),
+    replace: bool = False,
+    keep: Sequence[str] = (),
+) -> None:
     """Refuse a place to write where something would be lost, or would be in the way of what is read there.
 
     Arguments:
@@ -103,6 +114,7 @@ def check_output(path: Source, endings: Sequence[str] = (), *, inputs: Iterable[
         endings: those that a file of its kind has: `TABLES` or `PAGES`.
         inputs: what the command reads, and other folders that it writes; nothing is written over or into them.
         replace: whether a model that is there may be replaced.
+        keep: columns that predictions have from their table; a file with others of its own is not replaced.
     """
     if endings == TABLES and os.fspath(path) == STANDARD:
         return
@@ -129,26 +141,29 @@ def check_output(path: Source, endings: Sequence[str] = (), *, inputs: Iterable[
     folder = next((folder for folder in place.parents if folder.exists()), place)
     if not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise TableError(f"{path} cannot be written: {folder} is {'read-only' if folder.is_dir() else 'not a folder'}")
-    if endings and target.exists() and not is_of_its_kind(target, endings):
-        what = "report" if endings == PAGES else "predictions"
-        raise TableError(f"{path} is there and holds no {what}; name another file, or delete it first")
+    if endings and target.exists():
+        _check_replaceable(path, target, endings, keep)
     if not endings:
         check_replaceable(target)
         if holds_model(target) and not replace:
             raise TableError(f"{path} holds a model already; write to another folder, or replace it with --force")
 
 
-def is_of_its_kind(target: Path, endings: Sequence[str]) -> bool:
-    """Whether a file that is there may be replaced, being empty, or a report or predictions like those to come."""
+def _check_replaceable(path: Source, target: Path, endings: Sequence[str], keep: Sequence[str]) -> None:
+    """Refuse to replace a file unless it is empty, or a report or predictions like those to come with no column more."""
     with open(target, "rb") as file:
         start = file.read(2000)
-    if not start or endings == PAGES:
-        return not start or b'name="generator" content="deep-ensembles"' in start
-    try:
-        names = open_table(target).names
-        return any(all(any(name.startswith(each) for name in names) for each in wanted) for wanted in _PREDICTED)
-    except TableError:
-        return False
+    names: Sequence[str] = ()
+    if start and endings == TABLES:
+        with suppress(TableError):
+            names = open_table(target).names
+    is_page = endings == PAGES and b'name="generator" content="deep-ensembles"' in start
+    are_predictions = any(all(any(name.startswith(each) for name in names) for each in wanted) for wanted in _PREDICTED)
+    if start and not (is_page or are_predictions):
+        what = "report" if endings == PAGES else "predictions"
+        raise TableError(f"{path} is there and holds no {what}; name another file, or delete it first")
+    if own := [name for name in names if name.removeprefix("'") not in keep and not _PREDICTION.match(name)]:
+        raise TableError(f"{path} has a column `{own[0]}`, which would be lost; name another file, or delete it first")
 
 
 def _check_elsewhere(place: str, endings: Sequence[str], inputs: Sequence[Path | str]) -> None:

@@ -4,9 +4,8 @@ import copy
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from deep_ensembles.training.blocks import Surveyed
-from deep_ensembles.training.data import InMemory, Row, Rows, Standardization, Streamed
+from deep_ensembles.training.data import InMemory, Row, Rows, Seen, Standardization
 
 Batch = tuple[Any, Any, Any]  # inputs, targets, and weights or None
 Draws = Sequence[tuple[int, int] | None]
 Steps = list[list[int]]  # their sizes, block by block
-# A loader, and which of its rows a run with some rows may see, if that is not those.
-Reading = tuple["BatchLoader", Callable[[np.ndarray], np.ndarray] | None]
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20
@@ -51,6 +47,9 @@ class BatchLoader(ABC):
         like: a tensor of the dtype and on the device that batches should have.
     """
 
+    block_rows = 0  # of all runs that are read at once; a step is not cut
+    prepared: InMemory | None = None  # all rows, set by set, where they are standardised only once
+
     def __init__(
         self, rows: Any, standardization: Standardization, mean_weights: Sequence[float], groups: Sequence[int], like: Tensor
     ) -> None:
@@ -59,13 +58,24 @@ class BatchLoader(ABC):
         self.standardization = standardization.to(self.precise)
         self.mean_weights = torch.tensor(mean_weights, dtype=torch.float64, device=self.precise)
 
-    def readings(self, epoch: int) -> Iterator[Reading]:
-        """What an epoch reads one after the other; all at once, unless there is more than memory holds."""
-        yield self, None
+    def readings(self, epoch: int) -> Iterator[tuple["BatchLoader", Seen | None]]:
+        """What an epoch reads one after the other (see `Rows.readings`)."""
+        for rows, seen in self.rows.readings(epoch):
+            loader = copy.copy(self)
+            loader.rows, loader.prepared = rows, self.prepared if rows is self.rows else None
+            yield loader, seen
 
-    @abstractmethod
     def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
         """The steps of so many runs, grouped into blocks that are read at once."""
+        parts: Steps = []
+        filled = most = self.block_rows // n_runs
+        for size in sizes:
+            if filled + size > most:
+                parts.append([])
+                filled = 0
+            parts[-1].append(size)
+            filled += size
+        return parts
 
     @abstractmethod
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
@@ -83,9 +93,7 @@ class BatchLoader(ABC):
 
 def batch_loader(rows: Rows, *settings: Any) -> BatchLoader:
     """The loader for this kind of rows."""
-    kind: Any = _MemoryLoader if isinstance(rows, InMemory) else _StreamLoader
-    loader: BatchLoader = kind(rows, *settings)
-    return loader
+    return _MemoryLoader(rows, *settings) if isinstance(rows, InMemory) else _StreamLoader(rows, *settings)
 
 
 def _by_run(read: Batch, n_runs: int, device: torch.device) -> Batch:
@@ -99,41 +107,20 @@ class _MemoryLoader(BatchLoader):
 
     def __init__(self, rows: InMemory, *settings: Any) -> None:
         super().__init__(rows, *settings)
-        self.drawn_from, self.row_bytes, n = rows, max(1, math.prod(rows.inputs.shape[1:])) * 4, len(self.mean_weights)
-        self.prepared: InMemory | None = None
-        if n == 1 or n * rows.n * self.row_bytes <= _PREPARED_BYTES:
+        row_bytes, n = max(1, math.prod(rows.inputs.shape[1:])) * 4, len(self.mean_weights)
+        self.block_rows = _BLOCK_BYTES // row_bytes
+        if n == 1 or n * rows.n * row_bytes <= _PREPARED_BYTES:
             whole = [self.standardized((rows.inputs, rows.targets, rows.weights), [group]) for group in range(n)]
             self.prepared = InMemory(*map(_joined, zip(*whole, strict=True)))
-
-    def readings(self, epoch: int) -> Iterator[Reading]:
-        if not isinstance(self.rows, Surveyed):
-            yield self, None
-            return
-        for buffer, folds in self.rows.buffers(epoch):
-            loader = copy.copy(self)
-            loader.drawn_from, loader.prepared = buffer, None
-            yield loader, partial(self.rows.seen, folds)
-
-    def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
-        rows = max(1, _BLOCK_BYTES // (self.row_bytes * n_runs))
-        parts: Steps = []
-        filled = rows
-        for size in sizes:
-            if filled + size > rows:
-                parts.append([])
-                filled = 0
-            parts[-1].append(size)
-            filled += size
-        return parts
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         groups = self.groups[list(runs)]
         for drawn, sizes in zip(_split(index, map(sum, parts)), parts, strict=True):
             if self.prepared is not None:
-                read = self.prepared.read((drawn + groups[:, None] * self.drawn_from.n).ravel())
+                read = self.prepared.read((drawn + groups[:, None] * self.rows.n).ravel())
                 yield Block(*_by_run(read, len(groups), self.device), sizes)
             else:
-                yield Block(*self.standardized(self.drawn_from.read(drawn.ravel()), groups.tolist()), sizes)
+                yield Block(*self.standardized(self.rows.read(drawn.ravel()), groups.tolist()), sizes)
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -151,16 +138,12 @@ def _split(index: np.ndarray, sizes: Iterable[int]) -> list[np.ndarray]:
 class _StreamLoader(BatchLoader):
     """Rows are read ahead by a data loader, each step when it comes."""
 
-    def __init__(self, rows: Streamed, *settings: Any) -> None:
+    def __init__(self, rows: Any, *settings: Any) -> None:
         super().__init__(rows, *settings)
         self.batches: list[list[Row]] = []  # exchanged between epochs, so that workers live on
-        workers, pinned = rows.workers, self.device.type == "cuda"
-        self.data_loader = DataLoader(
-            rows.dataset, batch_sampler=self.batches, num_workers=workers, persistent_workers=workers > 0, pin_memory=pinned
-        )
-
-    def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
-        return [[size] for size in sizes]
+        workers: dict[str, Any] = {"num_workers": rows.workers, "persistent_workers": rows.workers > 0}
+        pinned = self.device.type == "cuda"
+        self.data_loader = DataLoader(rows.dataset, batch_sampler=self.batches, pin_memory=pinned, **workers)
 
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         drawn, groups = draws or [None] * len(index), self.groups[list(runs)].tolist()

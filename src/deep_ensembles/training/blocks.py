@@ -7,7 +7,7 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import compress, zip_longest
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from deep_ensembles._checks import require
 from deep_ensembles._random import Purpose
 from deep_ensembles._tensors import as_tensor
-from deep_ensembles.training.data import InMemory, Moments
+from deep_ensembles.training.data import InMemory, Moments, Seen
 
 BUFFER_BYTES = 2**26  # of inputs that are shuffled together
 SAMPLE_ROWS = 50_000
@@ -144,6 +144,7 @@ def row_keys(rows: np.ndarray) -> np.ndarray:
     flat = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     flat = np.ascontiguousarray(flat + 0 if flat.dtype.kind == "f" else flat)  # no -0.0
     bits = flat.view(f"u{flat.itemsize}").astype(np.uint64)
+    bits ^= bits >> np.uint64(32)  # whole numbers as float64 end in zeros, which a product would keep
     keys = bits @ np.random.default_rng(0).integers(0, 2**64, bits.shape[1], dtype=np.uint64)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
@@ -217,8 +218,8 @@ class Surveyed(InMemory):
         require(len(places) > 0, "inputs", "rows of several folds in every buffer", 1, "shuffle the files once")
         return places
 
-    def buffers(self, epoch: int) -> Iterator[tuple[InMemory, np.ndarray]]:
-        """All rows, some at a time, and their folds: blocks come in an order of the epoch's own, a few of them in turn."""
+    def readings(self, epoch: int) -> Iterator[tuple[InMemory, Seen]]:
+        """All rows, a buffer at a time: blocks come in an order of the epoch's own, a few of them in turn."""
         order = np.random.default_rng((Purpose.ORDER, epoch)).permutation(self.source.n_blocks)
         pieces = self._in_turn(order.tolist())
         held = next(pieces)
@@ -229,7 +230,8 @@ class Surveyed(InMemory):
             whole = Piece.joined(parts)
             held = Piece.joined([whole.take(slice(size, None))])  # a copy, which does not hold the whole
             inputs, targets, weights = whole.take(slice(size)).tensors()
-            yield InMemory(inputs, targets.to(self.targets.dtype), weights), np.asarray(whole.keys)[:size]
+            seen = partial(self.seen, np.asarray(whole.keys)[:size])
+            yield InMemory(inputs, targets.to(self.targets.dtype), weights), seen
 
     def _in_turn(self, order: Sequence[int]) -> Iterator[Piece]:
         """Pieces of a few blocks in turn."""

@@ -50,8 +50,8 @@ class Checkpoint:
 
 
 @contextmanager
-def postponed_interrupts() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C wait until the state is whole and written; a second one is obeyed at once.
+def postponed_interrupts(wanted: bool) -> Iterator[Callable[[], bool]]:
+    """Let Ctrl-C wait, if that is wanted, until the state is whole and written; a second one is obeyed at once.
 
     Yields a function that returns whether there was one. Only where Python's own handler is in place, which is what raises
     `KeyboardInterrupt`.
@@ -64,7 +64,7 @@ def postponed_interrupts() -> Iterator[Callable[[], bool]]:
             signal.default_int_handler(number, frame)
         pressed = True
 
-    ours = threading.current_thread() is threading.main_thread()
+    ours = wanted and threading.current_thread() is threading.main_thread()
     ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, note)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from deep_ensembles._tensors import check_kind
 from deep_ensembles.training.parts import InputParts, split_item
 
 Read = tuple[Tensor, Tensor, Tensor | None]  # inputs, targets and weights of some rows
+Seen = Callable[[np.ndarray], np.ndarray]  # rows of a run → the places that it may see
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,6 @@ class Standardization:
         """The standardisations of some runs."""
         return Standardization(**{name: tensor[list(runs)] for name, tensor in self.tensors().items()})
 
-    def of_first_target(self) -> Standardization:
-        """With the units of the first target alone, as if there were no other."""
-        if self.target_shift is None or self.target_scale is None:
-            return self
-        return replace(self, target_shift=self.target_shift[:, 0], target_scale=self.target_scale[:, 0])
-
     def to(self, device: torch.device) -> Standardization:
         """The same on a device."""
         return Standardization(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
@@ -138,8 +133,14 @@ class Standardization:
         return _standardized(x, (self.input_shift, self.input_scale), runs, precise, dtype)
 
     def targets(self, y: Tensor, dtype: torch.dtype, runs: slice | Sequence[int] = slice(None)) -> Tensor:
-        """Targets `[run or 1, batch, *targets]` in the units of the loss; class numbers stay as they are."""
-        return _standardized(y, (self.target_shift, self.target_scale), runs, torch.float64, dtype)
+        """Targets `[run or 1, batch, *targets]` in the units of the loss; class numbers stay as they are.
+
+        Where there is one unit for two of them, they are a time and whether it was an event's, which has none.
+        """
+        units = (self.target_shift, self.target_scale)
+        if self.target_shift is None or y.dim() < self.target_shift.dim() + 2:
+            return _standardized(y, units, runs, torch.float64, dtype)
+        return torch.stack([_standardized(y[..., 0], units, runs, torch.float64, dtype), y[..., 1].to(dtype)], dim=-1)
 
 
 def _standardized(values: Tensor, units: tuple[Any, Any], runs: Any, precise: torch.dtype, dtype: torch.dtype) -> Tensor:
@@ -204,8 +205,12 @@ class Rows(ABC):
             x, y = x.merged(Moments.of(inputs, weights)), y.merged(Moments.of(targets, weights))
         return x, y, x.weight / len(rows)
 
+    def readings(self, epoch: int) -> Iterator[tuple[Rows, Seen | None]]:
+        """What an epoch reads one after the other, and where a run sees it if that is not by its rows; here all at once."""
+        yield self, None
+
     def counts(self, rows: np.ndarray) -> list[int]:
-        """How many rows a run of these takes in an epoch, reading by reading (see `BatchLoader.readings`)."""
+        """How many rows a run of these takes in an epoch, reading by reading."""
         return [len(rows)]
 
     @abstractmethod
@@ -306,19 +311,18 @@ class RowStatistics:
     def for_head(self, scaling: str | None, is_censored: bool) -> Standardization:
         """The standardisation that a head's `scaling` asks for: of location and scale, of the scale alone, or of neither.
 
-        Where targets are times and whether they were events', the second has no unit.
+        Where targets are times and whether they were events', there is a unit for the times alone.
         """
         y, shift, scale = self.targets, self.standardization.target_shift, self.standardization.target_scale
         if scaling not in ("location-scale", "scale") or shift is None or scale is None:
             return replace(self.standardization, target_shift=None, target_scale=None)
+        if is_censored:
+            y, shift, scale = y.part(slice(0, 1), ()), shift[0], scale[0]
         if scaling == "scale":
             mean = torch.where(y.low >= 0, y.mean, torch.hypot(y.mean, y.deviation))
             shift, scale = torch.zeros_like(shift), torch.where(mean > 0, mean, torch.ones_like(mean))
-        if not bool(((scale > 1e-140) & (scale < 1e140)).all()):
-            raise ValueError("`targets` must have a standard deviation between 1e-140 and 1e140, "
-                             f"got {scale.tolist()}; change their unit")  # fmt: skip
-        if is_censored:
-            shift, scale = shift * torch.tensor([1.0, 0.0]), torch.stack([scale[0], torch.ones_like(scale[0])])
+        usable = bool(((scale > 1e-140) & (scale < 1e140)).all())
+        require(usable, "targets", "of a standard deviation between 1e-140 and 1e140", scale.tolist(), "change their unit")
         return replace(self.standardization, target_shift=shift, target_scale=scale)
 
 

@@ -3,9 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,8 @@ from deep_ensembles._random import Purpose, stream
 from deep_ensembles.members import Members, copy_runs
 from deep_ensembles.training.batches import BatchLoader, Block, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
-from deep_ensembles.training.prepare import Prepared, Trained, Training, fingerprint, prepare
+from deep_ensembles.training.data import Seen
+from deep_ensembles.training.prepare import Trained, Training, fingerprint, prepare
 from deep_ensembles.training.recipe import Run
 from deep_ensembles.training.resources import limited_threads, work_per_row
 from deep_ensembles.training.state import Stack, TrainingState, UpdateGroup
@@ -40,19 +40,15 @@ def train(training: Training, report: Callable[[int, str], None] = lambda done, 
     Arguments:
         report: called after every epoch with the number of epochs that are done, and how it stands.
     """
-    prepared, recipe = prepare(training), training.recipe
-    writer, interrupts = None, cast(AbstractContextManager[Callable[[], bool]], nullcontext(lambda: False))
-    if recipe.checkpoint is not None:
-        writer = CheckpointWriter(recipe.checkpoint, fingerprint(training, prepared.members))
-        interrupts = postponed_interrupts()
-    session = _Session(training, prepared, writer)
+    session, recipe = _Session(training), training.recipe
     if training.start is not None:
         session.go_on(training.start)
     session.resume()
     # Where nothing differentiates automatically, torch need not even keep count of changes: an eighth less time.
-    by_hand = not training.algorithm.uses_autograd(prepared.members)
+    by_hand = not training.algorithm.uses_autograd(session.members)
     example = training.rows.read(training.runs[0].rows[:1])[0]
-    threads = limited_threads(work_per_row(prepared.members.parameters.flat.numel(), example) * recipe.batch_size)
+    threads = limited_threads(work_per_row(session.members.parameters.flat.numel(), example) * recipe.batch_size)
+    interrupts = postponed_interrupts(session.writer is not None)
     with threads, interrupts as session.interrupted, torch.inference_mode(by_hand), torch.no_grad():
         while session.active:
             session.train_epoch()
@@ -63,17 +59,20 @@ def train(training: Training, report: Callable[[int, str], None] = lambda done, 
 class _Session:
     """A training under way: the stack of runs that are still trained, and the state of all."""
 
-    def __init__(self, training: Training, prepared: Prepared, writer: CheckpointWriter | None) -> None:
+    def __init__(self, training: Training) -> None:
+        self.members, self.standardization, self.loader, self.unlabelled = prepare(training)
         self.runs, self.algorithm, self.recipe = training.runs, training.algorithm, training.recipe
-        self.prepared, self.writer, recipe = prepared, writer, training.recipe
+        self.writer, recipe = None, training.recipe
+        if recipe.checkpoint is not None:
+            self.writer = CheckpointWriter(recipe.checkpoint, fingerprint(training, self.members))
         self.interrupted: Callable[[], bool] = lambda: False
         self.end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
-        self.state = TrainingState(prepared.members, recipe.max_epochs)
+        self.state = TrainingState(self.members, recipe.max_epochs)
         self.position = 0  # blocks of the current epoch that are done
-        unlabelled = 0 if self.algorithm.unlabelled is None else len(self.algorithm.unlabelled)
+        unlabelled = 0 if self.unlabelled is None else len(self.unlabelled.rows)
         self._permuted = lru_cache(len(self.runs) * (3 if unlabelled else 1))(partial(_permuted, self.runs, unlabelled))
-        self._activate(list(range(len(self.runs))), Stack(prepared.members, recipe))
-        raw = prepared.members(self._probe)[0, 0].cpu()
+        self._activate(list(range(len(self.runs))), Stack(self.members, recipe))
+        raw = self.members(self._probe)[0, 0].cpu()
         for r, run in enumerate(self.runs):
             if run.n_first_half:
                 self.state.held_out[r] = raw.new_zeros(len(run.validation), *raw.shape)
@@ -90,7 +89,7 @@ class _Session:
         self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
         if active:
             index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
-            (block,) = self.prepared.loader.blocks(index, active, [[_PROBE_ROWS]])
+            (block,) = self.loader.blocks(index, active, [[_PROBE_ROWS]])
             self._probe = block.inputs
 
     # -- one epoch ------------------------------------------------------------------------------------------------
@@ -100,7 +99,7 @@ class _Session:
         skip, first_step, first, n_rows = self.position, 0, self.active[0], np.zeros(len(self.active))
         started = time.monotonic()
         # Every epoch that a run is trained counts as one or is undone, so that this is the same number for all.
-        readings = self.prepared.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
+        readings = self.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
         for number, (loader, seen) in enumerate(readings):
             orders = [self._order(r) if seen is None else self._buffer_order(r, number, seen) for r in self.active]
             sizes = [self._batch_sizes(r)[number] for r in self.active]
@@ -125,11 +124,11 @@ class _Session:
         number, within = divmod(int(self.state.epoch[r]), ahead)
         return self._permuted(r, Purpose.ORDER, number, ahead)[within]
 
-    def _buffer_order(self, r: int, number: int, seen: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    def _buffer_order(self, r: int, number: int, seen: Seen) -> np.ndarray:
         """The rows of a run in a buffer in random order; as many as planned, so that some come twice where they are few."""
         run, epoch = self.runs[r], int(self.state.epoch[r])
         order = stream(run.seed, Purpose.ORDER, epoch, number).permutation(seen(run.rows))
-        return np.resize(order, self.prepared.loader.rows.counts(run.rows)[number])
+        return np.resize(order, self.loader.rows.counts(run.rows)[number])
 
     def _unlabelled_order(self, r: int, n_unlabelled: int) -> np.ndarray:
         """Rows without targets for a run's current epoch, as many as it has rows; none comes again before all have come."""
@@ -141,13 +140,12 @@ class _Session:
 
     def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Sequence[Tensor | None]]:
         """Inputs without targets for the steps of each block, None where there are none."""
-        loader, rows = self.prepared.unlabelled, self.algorithm.unlabelled
-        if loader is None or rows is None:
+        if self.unlabelled is None:
             yield from ([None] * len(part) for part in parts)
             return
         runs = self.active[segment.start : segment.stop]
-        index = np.stack([self._unlabelled_order(r, len(rows))[segment.rows] for r in runs])
-        for block in loader.blocks(index, runs, parts):
+        index = np.stack([self._unlabelled_order(r, len(self.unlabelled.rows))[segment.rows] for r in runs])
+        for block in self.unlabelled.blocks(index, runs, parts):
             yield block.inputs.split(block.sizes, 1)
 
     def _train_segment(self, loader: BatchLoader, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
@@ -186,13 +184,13 @@ class _Session:
 
     def _batch_sizes(self, r: int) -> list[list[int]]:
         """The sizes of the batches of an epoch, reading by reading."""
-        return [self.recipe.batch_sizes(n) for n in self.prepared.loader.rows.counts(self.runs[r].rows)]
+        return [self.recipe.batch_sizes(n) for n in self.loader.rows.counts(self.runs[r].rows)]
 
     def _n_steps(self, r: int) -> int:
         return sum(map(len, self._batch_sizes(r)))
 
     def _perturbation_scale(self, runs: Sequence[int]) -> Tensor | None:
-        ranges = self.prepared.standardization.input_range
+        ranges = self.standardization.input_range
         if self.algorithm.perturbation is None or ranges is None:
             return None
         factors = [self.runs[r].perturbation_factor for r in runs]
@@ -237,13 +235,12 @@ class _Session:
         members = self.stack.evaluated()
         finite = self.stack.members.parameters.finite().numpy() & members.parameters.finite().numpy()
         for tensor in (members(self._probe), *members.buffers.values()):
-            if not bool(tensor.sum().isfinite()):
-                finite &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
+            finite &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
         return finite
 
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
-        loader, members = self.prepared.loader, self.stack.evaluated()
+        loader, members = self.loader, self.stack.evaluated()
         found: list[list[tuple[Tensor, ...]]] = [[] for _ in self.active]  # losses, weights and raw outputs by run
         for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
             runs = self.active[segment.start : segment.stop]
@@ -299,10 +296,10 @@ class _Session:
 
     def result(self) -> Trained:
         """Every run with its best weights."""
-        members, kept = self.prepared.members, self._resumable_state()
+        members, kept = self.members, self._resumable_state()
         copy_runs(self.state.best_parameters.views, members.parameters.views, None)
         copy_runs(self.state.best_buffers, members.buffers, None)
-        return Trained(members, self.prepared.standardization, self.state.history, self.state.held_out, kept)
+        return Trained(members, self.standardization, self.state.history, self.state.held_out, kept)
 
     def _resumable_state(self) -> dict[str, Tensor]:
         """What another training needs to go on from here, before the best weights take the place of the last."""

@@ -178,16 +178,13 @@ def _check_whole(name: str, tensor: Tensor, dtype: str) -> None:
     require(low <= least and greatest <= high, name, f"{dtype} from {low} to {high}", [least, greatest])
 
 
-def is_parts(inputs: Any) -> bool:
-    """Whether these are inputs of several tensors: a dict, or a tuple of tensors or arrays (not of rows of numbers)."""
-    if isinstance(inputs, Mapping):
-        return True
-    return isinstance(inputs, tuple) and len(inputs) > 0 and all(getattr(part, "shape", ()) for part in inputs)
-
-
 def pack_inputs(inputs: Any) -> tuple[Tensor, InputParts | None]:
-    """Finite inputs to train on as one tensor `[row, feature, …]`, and what its numbers are if there are several tensors."""
-    if is_parts(inputs):
+    """Finite inputs to train on as one tensor `[row, feature, …]`, and what its numbers are if there are several tensors.
+
+    These are a dict, or a tuple of tensors or arrays (not of rows of numbers).
+    """
+    is_tuple = isinstance(inputs, tuple) and len(inputs) > 0 and all(getattr(part, "shape", ()) for part in inputs)
+    if is_tuple or isinstance(inputs, Mapping):
         parts = InputParts.of(inputs)
         tensors = parts.checked(inputs)
         return parts.join([check_finite(f"inputs[{key!r}]", tensor) for key, tensor in tensors.items()]), parts

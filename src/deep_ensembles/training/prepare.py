@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from deep_ensembles._checks import require
 from deep_ensembles._random import seeded
 from deep_ensembles.distributions import family
 from deep_ensembles.heads import TargetNeeds
@@ -35,15 +36,15 @@ class Trained:
         members: the networks, in the order of the runs.
         standardization: what each network's inputs and targets were standardised with.
         history: `[2, run, epoch]`: training loss and held-out score by epoch; NaN where there is none.
-        held_out: run → raw outputs for its held-out rows, each half from the epoch that was best for the other; of runs that
-            have such halves.
+        held_out: raw outputs of each run for its held-out rows, each half from the epoch that was best for the other; None
+            of runs that have no such halves.
         state: what another training needs to go on from here, where the recipe asks for it and no run is stopped early.
     """
 
     members: Members
     standardization: Standardization
     history: np.ndarray
-    held_out: dict[int, Tensor]
+    held_out: list[Tensor | None]
     state: dict[str, Tensor] = dataclasses.field(default_factory=dict)
 
 
@@ -66,25 +67,12 @@ class Training:
     start: Trained | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """Everything that a training needs besides its state.
+def prepare(training: Training) -> tuple[Members, Standardization, BatchLoader, BatchLoader | None]:
+    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together.
 
-    Arguments:
-        members: one untrained network per run.
-        loader: standardised rows, on the device.
-        standardization: that of each run.
-        unlabelled: rows without targets, standardised alike.
+    Returns one untrained network per run, the standardisation of each run, and what loads standardised rows onto the device:
+    those with targets, and those without if there are any.
     """
-
-    members: Members
-    loader: BatchLoader
-    standardization: Standardization
-    unlabelled: BatchLoader | None = None
-
-
-def prepare(training: Training) -> Prepared:
-    """Measure the rows of each run, build its network, and see that networks, head, rule and data fit together."""
     rows, runs, algorithm, recipe = training.rows, training.runs, training.algorithm, training.recipe
     device, criterion = recipe.torch_device(), algorithm.criterion
     statistics, groups = _distinct_statistics(rows, runs, recipe)
@@ -107,7 +95,7 @@ def prepare(training: Training) -> Prepared:
     _check_loss(raw, targets, criterion)
     of_runs = (units, weights, groups, members.parameters.flat)
     unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
-    return Prepared(members, batch_loader(rows, *of_runs), units.select(groups), unlabelled)
+    return members, units.select(groups), batch_loader(rows, *of_runs), unlabelled
 
 
 def fingerprint(training: Training, members: Members) -> str:
@@ -182,36 +170,30 @@ def _target_needs(raw: Tensor, rows: Rows, criterion: Criterion, recipe: Recipe)
         raise TypeError(f"`head` gives {family(distribution)}, which cannot be brought back to the targets' units; say "
                         'how by `scaling = "location-scale"`, "scale" or "none" on the head, or pass '
                         "`standardize_targets=False`")  # fmt: skip
-    if needs.kind == "classes":
-        _check_classes(rows, distribution.probs.shape[-1])  # type: ignore[attr-defined]
-    elif isinstance(rows, InMemory) and not rows.targets.is_floating_point():
+    if needs.kind != "classes" and isinstance(rows, InMemory) and not rows.targets.is_floating_point():
         rows.targets = rows.targets.double()
-    if needs.kind != "classes" and needs.support is not constraints.real:
-        _check_support(rows, needs, criterion)
+    if needs.kind == "classes":
+        last = distribution.probs.shape[-1] - 1  # type: ignore[attr-defined]
+        needs = dataclasses.replace(needs, support=constraints.integer_interval(0, last))
+        cure = "for whole numbers that are no classes pass `head=Poisson()` or `head=Normal()`"
+        _check_targets(rows, needs, False, f"class numbers from 0 to {last} for which the network has outputs", cure)
+    elif needs.support is not constraints.real:
+        must = f"{support_in_words(needs.support)} for {criterion.head}"
+        cure = "leave such rows out, or take another head: `Normal()` takes any"
+        _check_targets(rows, needs, criterion.is_censored, must, cure)
     return needs
 
 
-def _check_classes(rows: Rows, n_classes: int) -> None:
+def _check_targets(rows: Rows, needs: TargetNeeds, is_censored: bool, must: str, cure: str) -> None:
     for start, targets in _target_chunks(rows):
-        if targets.is_floating_point() or targets.dim() != 1:
-            raise ValueError("`targets` must be class numbers 0, 1, … (integers ≥ 0), one per row, "
-                             f"got {targets.dtype} of shape {list(targets.shape)}")  # fmt: skip
-        wrong = ((targets < 0) | (targets >= n_classes)).nonzero()[:, 0]
-        if len(wrong):
-            raise ValueError(f"`targets` must be class numbers from 0 to {n_classes - 1} for which the network has outputs, "
-                             f"got {int(targets[wrong[0]])} in row {start + int(wrong[0])}; for whole numbers that are no "
-                             "classes pass `head=Poisson()` or `head=Normal()`")  # fmt: skip
-
-
-def _check_support(rows: Rows, needs: TargetNeeds, criterion: Criterion) -> None:
-    for start, targets in _target_chunks(rows):
-        values = targets[:, 0] if criterion.is_censored else targets
+        are_classes = targets.dim() == 1 and not targets.is_floating_point()
+        require(needs.kind != "classes" or are_classes, "targets", "class numbers 0, 1, … (integers ≥ 0), one per row",
+                f"{targets.dtype} of shape {list(targets.shape)}")  # fmt: skip
+        values = targets[:, 0] if is_censored else targets
         wrong = (~needs.support.check(values)).nonzero()
         if len(wrong):
-            place, row = tuple(wrong[0].tolist()), start + int(wrong[0][0])
-            must = support_in_words(needs.support)
-            raise ValueError(f"`targets` must be {must} for {criterion.head}, got {values[place]:g} in row {row}; "
-                             "leave such rows out, or take another head: `Normal()` takes any")  # fmt: skip
+            place = tuple(wrong[0].tolist())
+            raise ValueError(f"`targets` must be {must}, got {values[place]:g} in row {start + place[0]}; {cure}")
 
 
 def _target_chunks(rows: Rows) -> Iterator[tuple[int, Tensor]]:

@@ -78,11 +78,10 @@ class Recipe:
     verbose: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("max_epochs", "batch_size", "patience"):
-            check_integer(name, getattr(self, name), low=1)
+        least = {"max_epochs": 1, "batch_size": 1, "patience": 1, "max_restarts": 0, "num_workers": 0, "verbose": 0}
+        for name, low in least.items():
+            check_integer(name, getattr(self, name), low=low)
         require(self.precision in (None, "bf16"), "precision", 'None or "bf16"', self.precision)
-        for name in ("max_restarts", "num_workers", "verbose"):
-            check_integer(name, getattr(self, name), low=0)
         for name, example in (("schedule", "Cosine()"), ("optimizer", "Adam()"), ("resampling", "Bootstrap()")):
             value = getattr(self, name)
             usable = callable(value) and not isinstance(value, type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ _AVERAGING_START = 10  # updates after which an average begins to look back furt
 _MOMENTS = ("first moment", "second moment")
 
 
-@dataclass(frozen=True)
-class UpdateGroup:
+class UpdateGroup(NamedTuple):
     """What an update of a run depends on besides its tensors; consecutive runs of equal values are updated in one call.
 
     Arguments:
@@ -62,10 +61,11 @@ class Stack:
         """
         updates = [self._group_updater(start + a, start + b, groups[a]) for a, b in equal_ranges(groups)]
         gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
+        together = torch.empty_like(torch.cat(gradients, 1))  # new memory in each step would cost more than the norm
 
         def update(step: int) -> None:
             if self.recipe.clip_norm is not None:
-                _clip(gradients, self.recipe.clip_norm)
+                _clip(gradients, self.recipe.clip_norm, together)
             for update_group in updates:
                 update_group(step)
 
@@ -120,9 +120,9 @@ class Stack:
         return {name: stack.flat for name, stack in self.stacks.items()} | buffers
 
 
-def _clip(gradients: list[Tensor], limit: float) -> None:
+def _clip(gradients: list[Tensor], limit: float, together: Tensor) -> None:
     """Shorten the gradient of every run, in parts `[run, numbers]`, to a Euclidean norm of at most `limit`."""
-    norms = torch.linalg.vector_norm(torch.cat(gradients, 1), dim=1, keepdim=True)
+    norms = torch.linalg.vector_norm(torch.cat(gradients, 1, out=together), dim=1, keepdim=True)
     if norms.is_cpu and float(norms.max()) <= limit:  # a GPU would have to wait for the answer
         return
     torch._foreach_mul_(gradients, [(limit / norms).clamp_max_(1.0)] * len(gradients))
@@ -144,7 +144,7 @@ class TrainingState:
     def __init__(self, members: Members, max_epochs: int) -> None:
         n = len(members)
         self.best_by_half = np.full((n, 2), np.inf)
-        self.held_out: dict[int, Tensor] = {}
+        self.held_out: list[Any] = [None] * n
         self.epoch, self.updates, self.restarts, self.epochs_since_best = np.zeros((4, n), dtype=np.int64)
         self.best_score = np.full(n, np.inf)
         self.history = np.full((2, n, max_epochs), np.nan)
@@ -191,5 +191,5 @@ class TrainingState:
         arrays = ("epoch", "updates", "restarts", "epochs_since_best", "best_score", "best_by_half", "history")
         named = {name: torch.from_numpy(getattr(self, name)) for name in arrays}
         buffers = {f"best buffer {name}": tensor for name, tensor in self.best_buffers.items()}
-        held_out = {f"held out {run}": raw for run, raw in self.held_out.items()}
+        held_out = {f"held out {run}": raw for run, raw in enumerate(self.held_out) if raw is not None}
         return named | buffers | held_out | {"best parameters": self.best_parameters.flat}

@@ -178,19 +178,6 @@ def reading(file: Path | str, kind: str = "what its name promises", cure: str = 
         raise DatasetError(f"{file} is damaged or not {kind} ({error}){cure}") from error
 
 
-def split_off(test: NDArray[np.integer], n_rows: int) -> Split:
-    """(train, test), where train is every row that is not in test, in order.
-
-    Example:
-        >>> split_off(np.array([3, 1]), 5)
-        (array([0, 2, 4]), array([3, 1]))
-    """
-    rows = test.astype(np.intp)
-    if rows.size and (rows.min() < 0 or rows.max() >= n_rows):
-        raise DatasetError(f"test rows must be from 0 to {n_rows - 1}, got {rows.min()} to {rows.max()}")
-    return np.setdiff1d(np.arange(n_rows), rows), rows
-
-
 def data_home(home: str | os.PathLike[str] | None = None) -> Path:
     """The folder of all data sets: `home`, else `$DEEP_ENSEMBLES_DATA`, else a folder in the user's cache.
 

@@ -69,14 +69,11 @@ def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDatase
         images `[image, height, width]` or `[image, height, width, 3]`, uint8; labels `[image]`
     """
     require(name in SETS, "name", f"one of {', '.join(SETS)}", name)
-    return _load(name, data_home(home))
-
-
-def _load(name: str, home: Path) -> ImageDataset:
-    card, parts = SETS[name], {part: _read(name, home / name, part) for part in PARTS[name]}
+    card, folder = SETS[name], data_home(home) / name
+    parts = {part: _read(name, folder, part) for part in PARTS[name]}
     found = {part: content for part, content in parts.items() if content is not None}
     if not found:
-        raise DatasetError(f"{name} is not in {home / name}; run: deep-ensembles data fetch {name}")
+        raise DatasetError(f"{name} is not in {folder}; run: deep-ensembles data fetch {name}")
     counts = {part: len(found[part][1]) if part in found else 0 for part in parts}
     shares = [f"{counts[part]} of {total} {WORDS[part]}" for part, (total, _) in PARTS[name].items()]
     return ImageDataset(
@@ -245,7 +242,7 @@ def _card(
     stems = dict.fromkeys(stem for _, part in PARTS[name].values() for stem in part)
     endings = (".zip",) if name == TINY else (IDX[0], NPY[0], PACKED[0])
     return Card(
-        *(name, sum(total for total, _ in PARTS[name].values()), math.prod(shape), 1, partial(_load, name)),
+        *(name, sum(total for total, _ in PARTS[name].values()), math.prod(shape), 1, partial(images, name)),
         *(description, address, licence),
         hidden_units=200,
         file=f"{name}/{last}",

