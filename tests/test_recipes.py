@@ -35,7 +35,7 @@ from deep_ensembles import (
 )
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import InProcess, Processes
-from deep_ensembles.recipes import PAPER, Candidate, Choices, Task, batch_size, target_step
+from deep_ensembles.recipes import PAPER, Candidate, Choices, Task, batch_size, repeated_columns, target_step
 from deep_ensembles.selection import mixture_shares
 from deep_ensembles.training.checkpoint import CheckpointWriter
 
@@ -135,6 +135,36 @@ class TestCandidates:
         steps = np.floor(4 * inputs[:, 0]) + 0.05 * np.random.default_rng(4).normal(size=400)
         model = DeepEnsembleRegressor(max_epochs=40, perturbation=None, head=Normal(), random_state=0).fit(inputs, steps)
         assert model.chosen_["networks"]["waves 0.1, bins"] > 0.25
+
+    @pytest.mark.parametrize("has_effects", [True, False])
+    def test_numbers_that_repeat_have_vectors_where_each_has_an_effect_of_its_own(self, has_effects: bool, tmp_path) -> None:
+        generator = np.random.default_rng(5)
+        place, shops = generator.integers(60, size=600), generator.permutation(1000)[:60]
+        inputs = np.column_stack([generator.normal(size=600), shops[place]])
+        effects = generator.normal(size=60) if has_effects else np.sin(shops / 200)
+        targets = inputs[:, 0] + effects[place] + 0.1 * generator.normal(size=600)
+        settings: dict[str, Any] = {"max_epochs": 60, "perturbation": None, "head": Normal(), "random_state": 0}
+        model = DeepEnsembleRegressor(**settings).fit(inputs, targets)
+        assert has_effects == all("values" in name for name in model.chosen_["networks"])
+        assert has_effects == any("values" in name for name in model.chosen_["networks"])
+        model.save(tmp_path / "model")
+        assert np.array_equal(load(tmp_path / "model").predict(inputs), model.predict(inputs))
+        if has_effects:
+            known, unknown = (model.predict(np.array([[0.0, shop]]), return_std=True)[1] for shop in (shops[0], 1234))
+            assert unknown > 2 * known
+
+    def test_columns_whose_numbers_repeat(self) -> None:
+        generator = np.random.default_rng(6)
+        columns = (generator.integers(40, size=500), generator.integers(100, size=500), generator.normal(size=500))
+        ((column, count),) = repeated_columns(np.column_stack(columns))
+        assert column == 1
+        assert 90 <= count <= 100
+        assert not repeated_columns(np.column_stack(columns), {1: 100})
+
+    def test_many_rows_need_no_adversary(self) -> None:
+        few, many = (Task(np.zeros((n, 1)), np.zeros(n), 0, 1, Normal()) for n in (2000, 20_000))
+        assert Choices({}).tries_adversary(few)
+        assert not Choices({}).tries_adversary(many)
 
     def test_networks_with_and_without_bins_are_one_ensemble(self) -> None:
         builds = [partial(periodic_mlp, 3, 2, (6,), n_frequencies=4, n_bins=3, sets_bins=bins) for bins in (True, False)]

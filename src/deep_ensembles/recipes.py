@@ -38,7 +38,9 @@ _DOUBLE_ROWS = 100  # up to which networks are of double precision
 _MOST_EMBEDDED = 200  # columns with waves and bins
 _MOST_EQUAL = 0.9  # of the rows of such a column; words, of which most rows have none, need no waves
 _BINS = 48  # of each of them
+_LEAST_REPEATS, _MOST_VALUES = 2, 2000  # rows per value, and values, of columns in which each value can have a vector
 EPSILON = 0.01  # of adversarial training, the paper's
+_ADVERSARIAL_ROWS = 20_000  # from which rows lie so close together that it blurs more than it smooths
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
 _EPOCHS = {"fast": 100, "default": 600, "best": 800}
 _MEDIUM_ROWS = {"fast": 3000, "default": 2000, "best": 2000}  # from which epochs are fewer
@@ -142,6 +144,7 @@ class Candidate:
         scale: of the frequencies of its waves; 0 for no waves.
         hidden_sizes: of its hidden layers; none for a linear model.
         has_bins: whether it sees bins of each number beside the waves.
+        repeated: columns of numbers that repeat, and how many values of each have a vector.
         epsilon: of adversarial training, in parts of the range of each input.
         is_constant: whether it says the shares of classes of every row.
     """
@@ -150,13 +153,14 @@ class Candidate:
     scale: float
     hidden_sizes: tuple[int, ...]
     has_bins: bool = False
+    repeated: tuple[tuple[int, int], ...] = ()
     epsilon: float = 0.0
     is_constant: bool = False
 
     @property
     def family(self) -> tuple[Any, ...]:
         """What ensembles must share to be joined into one."""
-        return self.head, self.scale > 0, self.hidden_sizes
+        return self.head, self.scale > 0, self.hidden_sizes, self.repeated
 
     @property
     def network(self) -> str:
@@ -165,6 +169,7 @@ class Candidate:
             return "constant"
         words = [f"waves {self.scale:g}"] if self.scale else ["no waves"]
         words += ["bins"] if self.has_bins else []
+        words += ["values"] if self.repeated else []
         return ", ".join([*words, f"adversarial {self.epsilon:g}"] if self.epsilon else words)
 
 
@@ -267,7 +272,8 @@ class Choices:
 
     def tries_adversary(self, task: Task) -> bool:
         """Whether adversarial training is among the candidates."""
-        return self.preset is None and "perturbation" not in self.explicit and not is_structured(task.targets)
+        is_open = self.preset is None and "perturbation" not in self.explicit
+        return is_open and task.n_rows < _ADVERSARIAL_ROWS and not is_structured(task.targets)
 
     def build(self, candidate: Candidate, task: Task) -> Callable[[], Any]:
         """The factory of a candidate's networks."""
@@ -288,6 +294,7 @@ class Choices:
         named["columns"] = None if len(embedded) == n_inputs else tuple(embedded)
         if candidate.scale:
             named |= {"frequency_scale": candidate.scale, "sets_bins": candidate.has_bins}
+            named |= {"repeated": dict(candidate.repeated)} if candidate.repeated else {}
             named |= _HASTY_EMBEDDING if self._is_hasty(task) else {"n_bins": _BINS}
         else:
             named["n_frequencies"] = 0
@@ -300,6 +307,14 @@ def embedded_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None
     counts = {i: np.unique(sample[:, i], return_counts=True)[1] for i in range(sample.shape[1]) if i not in (levels or ())}
     columns = [i for i, count in counts.items() if len(count) > 2 and count.max() <= _MOST_EQUAL * len(sample)]
     return columns if len(columns) <= _MOST_EMBEDDED else []
+
+
+def repeated_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None) -> tuple[tuple[int, int], ...]:
+    """Columns of more different numbers than there are bins, each of which several rows have, and how many they are."""
+    sample = inputs[:: max(1, len(inputs) // 20_000)]
+    counts = {i: len(np.unique(sample[:, i])) for i in embedded_columns(inputs, levels)}
+    most = min(_MOST_VALUES, len(sample) // _LEAST_REPEATS)
+    return tuple((i, count) for i, count in counts.items() if _BINS < count <= most)
 
 
 def batch_size(n_rows: int) -> int:

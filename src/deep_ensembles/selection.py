@@ -29,12 +29,12 @@ from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose
 from deep_ensembles.recalibration.fits import is_stretchable
 from deep_ensembles.recalibration.of_ensembles import stretched, tempered
-from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, target_step
+from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, repeated_columns, target_step
 from deep_ensembles.scoring import censored, log_score
 from deep_ensembles.training.resources import limited_threads
 
 _PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
-_MANY_ROWS = 20_000  # from which only the best of these networks is trained on all rows, not the best two
+_MANY_ROWS = 50_000  # from which only the best of these networks is trained on all rows, not the best two
 _PILOT_PART, _PILOT_EPOCHS, _PILOT_MEMBERS = 0.5, 150, 3  # of the epochs, at most how many, and of how many members
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
@@ -122,18 +122,25 @@ class _Search:
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
         """Trials in stages; candidates of a stage may be trained side by side.
 
-        First bins, and waves of three frequencies without them; then the next frequency where an end was better than the
-        middle; then other heads and adversarial training for the best of these, and no hidden layers; last, if another head
-        is better, the other networks with it.
+        First bins, waves of three frequencies without them, and vectors for numbers that repeat: if these are better, all
+        others have them too. Then the next frequency where an end was better than the middle; then other heads and
+        adversarial training for the best of these, and no hidden layers; last, if another head is better, the other networks
+        with it.
         """
         waves = [replace(start, scale=scale, has_bins=False) for scale in scales[1:-1]]
-        trials = self.train([start, *waves], task, needed=1)
+        repeated = repeated_columns(self.task.inputs, self.task.levels) if waves else ()
+        valued = [replace(start, repeated=repeated)] if repeated else []
+        trials = self.train([start, *waves, *valued], task, needed=1)
+        if trials[-1].candidate.repeated:
+            *trials, last = trials
+            if is_better(last.scores, min(trials, key=lambda trial: trial.score).scores):
+                trials = [last, *self.train([replace(wave, repeated=repeated) for wave in waves], task)]
         bare = self.choices.heads(self.task, has_floor=False)
         if bare != heads and any(self.beats_rounding(trial, task) for trial in trials):
             return self.search(replace(start, head=bare[0]), bare, scales, task)
         trials += self.train(_next_frequencies(trials, scales), task)
         best = min(trials, key=lambda trial: trial.score)
-        adversarial = [replace(best.candidate, epsilon=EPSILON)] if self.choices.tries_adversary(task) else []
+        adversarial = [replace(best.candidate, epsilon=EPSILON)] if self.choices.tries_adversary(self.task) else []
         linear = [Candidate(heads[0], 0.0, ())] if self.choices.tries_linear(task) else []
         more = self.train([*adversarial, *(replace(best.candidate, head=head) for head in heads[1:]), *linear], task)
         better = [trial for trial in more if trial.candidate.head != heads[0] and is_better(trial.scores, best.scores)]

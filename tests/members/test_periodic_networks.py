@@ -14,7 +14,7 @@ from torch import nn
 from deep_ensembles import ComplementaryFolds, RobustScaling, fit_ensemble, load, mlp, periodic_mlp
 from deep_ensembles.members import Looped, Plain, assemble
 from deep_ensembles.members.plain import is_plain
-from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip
+from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip, Values
 
 X = torch.randn(12, 5, generator=torch.Generator().manual_seed(0)).double()
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -27,6 +27,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bins of some columns, and waves": {"n_bins": 3, "columns": (4, 1)},
     "room for bins": {"n_bins": 3, "sets_bins": False},
     "categories": {"levels": {1: 3, 4: 2}, "columns": (0, 2, 3)},
+    "repeated numbers": {"repeated": {1: 3, 3: 5}},
+    "repeated numbers beside categories": {"repeated": {1: 3}, "levels": {4: 2}, "columns": (0, 1)},
     "three layers": {"hidden_sizes": (6, 6, 6)},
     "layers of two sizes": {"hidden_sizes": (6, 4, 4)},
     "linear": {"hidden_sizes": ()},
@@ -43,6 +45,8 @@ def factory(settings: dict[str, Any]) -> Any:
             if isinstance(layer, NumberEmbedding) and layer.sets_bins:
                 layer.load_state_dict(layer.state_dict() | layer.bins(X))
                 nn.init.normal_(layer.weight)  # of which those of bins start at 0
+            if isinstance(layer, Values):
+                layer.load_state_dict(layer.state_dict() | layer.values(torch.cat([X, X])))
         return network
 
     return build
@@ -75,7 +79,7 @@ def test_a_stack_is_a_loop(settings: dict[str, Any], input_gradient: bool) -> No
     close(*(members.sample(inputs, [7, 8, 9]) for members in both))
 
 
-@pytest.mark.parametrize("name", ["some columns", "bins", "categories"])
+@pytest.mark.parametrize("name", ["some columns", "bins", "categories", "repeated numbers"])
 def test_after_training_a_stack_is_a_loop(name: str) -> None:
     settings = {"dropout": 0.2, **VARIANTS[name]}
     y = X[:, 0] - X[:, 4]
@@ -208,9 +212,32 @@ def test_categories_are_found_again_in_the_units_of_each_member() -> None:
     assert np.corrcoef(ensemble(apart).mean, effects)[0, 1] > 0.9
 
 
+def test_numbers_that_repeat_have_vectors_and_others_share_one() -> None:
+    layer = Values(2, {1: 3})
+    x = torch.tensor([[0.0, 7.0], [0.0, 7.0], [0.0, -2.5], [0.0, -2.5], [0.0, -2.5], [0.0, 4.0]])
+    layer.load_state_dict(layer.state_dict() | layer.values(x))
+    places = layer.places(torch.tensor([[-2.5, -2.500001, 7.0, 4.0, -9.0, 9.0, 6.99]]), layer.low, layer.high)
+    assert places.tolist() == [[1, 1, 2, 0, 0, 0, 0]]
+    y = layer.eval()(x)
+    assert torch.equal(y[:, :2], x)
+    assert torch.equal(y[:, 2:], layer.weight[0][[2, 2, 1, 1, 1, 0]])
+
+
+def test_numbers_that_repeat_are_found_again_in_the_units_of_each_member() -> None:
+    generator = np.random.default_rng(0)
+    numbers = generator.normal(1e4, 300, 60).round(2)
+    effects, place = generator.normal(size=60), generator.integers(0, 60, 900)
+    x, y = numbers[place, None], effects[place]
+    build = partial(periodic_mlp, 1, 2, (32,), n_frequencies=0, repeated={0: 100})
+    settings = {"standardize_inputs": RobustScaling(), "folds": ComplementaryFolds(2), "early_stopping": True}
+    ensemble = fit_ensemble(build, x, y, n_members=2, max_epochs=60, learning_rate=0.02, random_state=0, **settings)
+    assert np.corrcoef(ensemble(numbers[:, None]).mean, effects)[0, 1] > 0.9
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"repeated": {0: 0}}, "`repeated` must be columns from 0 to 4 with numbers of values"),
         ({"levels": {5: 3}}, "`levels` must be columns from 0 to 4 with numbers of levels"),
         ({"n_bins": 2.5}, "`n_bins` must be an integer ≥ 0, got 2.5"),
         ({"columns": (5,)}, "`columns` must be columns from 0 to 4"),

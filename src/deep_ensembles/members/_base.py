@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from typing_extensions import Self
 
-from deep_ensembles.networks.periodic_mlp import Levels
+from deep_ensembles.networks.periodic_mlp import Vectors
 
 _VECTOR = 64  # numbers in the longest loop of vector instructions
 
@@ -163,7 +163,7 @@ class Members(ABC):
         """A network as in training, except for layers that keep running statistics, and categories, which stay known."""
         module = self._train_mode(number)
         for part in module.modules():
-            if isinstance(part, (nn.modules.batchnorm._NormBase, Levels)):
+            if isinstance(part, (nn.modules.batchnorm._NormBase, Vectors)):
                 part.training = False
         return module
 

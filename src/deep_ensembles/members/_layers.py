@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from deep_ensembles._random import drawn
-from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip
+from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip, Values, Vectors
 
 _aten = torch.ops.aten
 
@@ -296,30 +296,34 @@ class _Bins(Layer):
         return of_share.mul_(slope).masked_fill_((share == 0) | (share == 1), 0)
 
 
-class _Levels(Layer):
-    """A vector for each category, `[member · column, level, output]`; the gradient of a level is the sum over its rows."""
+class _Vectors(Layer):
+    """A vector for each value, `[member · column, value, output]`; the gradient of a vector is the sum over its rows."""
 
-    def __init__(self, module: Levels, tensors: Tensors) -> None:
-        self.n_inputs, self.rate, self.weight = module.in_features, module.UNKNOWN, tensors.parameters["weight"]
+    def __init__(self, module: Vectors, tensors: Tensors) -> None:
+        self.module, self.weight, self.gradient = module, tensors.parameters["weight"], tensors.gradients.get("weight")
         self.columns = torch.tensor(module.columns, device=self.weight.device)
-        self.gradient = tensors.gradients.get("weight")
-        self.shift, self.scale = (_rows(tensors.buffers[name]) for name in ("shift", "scale"))
+        self.buffers = [tensors.buffers[name] for name in module.BUFFERS]
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        n_members, n, most, n_outputs = self.weight.shape
-        numbers = torch.addcmul(self.shift, x[..., self.columns], self.scale).round_().clamp_(0, most - 1)
+        n_members, n, _, n_outputs = self.weight.shape
+        chosen = x[..., self.columns]
+        places = self.module.places(chosen.mT.contiguous(), self.buffers[0], self.buffers[1])
         if generators:
-            numbers *= drawn("bernoulli_", numbers, generators, 1 - self.rate)
-        self.index = numbers.long().mT.flatten(0, 1).unsqueeze(2).expand(-1, -1, n_outputs)
+            places *= drawn("bernoulli_", chosen, generators, 1 - self.module.UNKNOWN).mT.long()
+        self.index = places.flatten(0, 1).unsqueeze(2).expand(-1, -1, n_outputs)
         vectors = self.weight.flatten(0, 1).gather(1, self.index).view(n_members, n, -1, n_outputs)
-        return torch.cat([x.index_fill(2, self.columns, 0), vectors.transpose(1, 2).flatten(2)], 2)
+        return torch.cat([self._others(x), vectors.transpose(1, 2).flatten(2)], 2)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         assert self.gradient is not None
-        of_vectors = gradient[..., self.n_inputs :].unflatten(2, (len(self.columns), -1)).transpose(1, 2).flatten(0, 1)
+        of_vectors = gradient[..., self.module.in_features :].unflatten(2, (len(self.columns), -1))
         total = self.gradient if accumulate else self.gradient.zero_()
-        total.flatten(0, 1).scatter_add_(1, self.index, of_vectors)
-        return gradient[..., : self.n_inputs].index_fill(2, self.columns, 0) if needed else None
+        total.flatten(0, 1).scatter_add_(1, self.index, of_vectors.transpose(1, 2).flatten(0, 1))
+        return self._others(gradient[..., : self.module.in_features]) if needed else None
+
+    def _others(self, x: Tensor) -> Tensor:
+        """Numbers that no vector stands for."""
+        return x.index_fill(2, self.columns, 0) if self.module.replaces else x
 
 
 def _keep(total: Tensor | None, part: Tensor, accumulate: bool) -> None:
@@ -354,7 +358,8 @@ class _Skip(Layer):
 
 LAYERS: dict[type[nn.Module], Callable[[Any, Tensors], Layer]] = {
     nn.Linear: _Linear, nn.BatchNorm1d: _BatchNorm, nn.Dropout: _Dropout, NumberEmbedding: _NumberEmbedding,
-    Levels: _Levels, SmoothClip: _SmoothClip, Skip: _Skip, nn.SiLU: _SiLU, **dict.fromkeys(_FUNCTIONS, _Activation),
+    Levels: _Vectors, Values: _Vectors, SmoothClip: _SmoothClip, Skip: _Skip, nn.SiLU: _SiLU,
+    **dict.fromkeys(_FUNCTIONS, _Activation),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from deep_ensembles._random import torch_generators
 from deep_ensembles.members._base import Members, hooks
 from deep_ensembles.members._layers import LAYERS, Tensors, make_layers, through
-from deep_ensembles.networks.periodic_mlp import Levels
+from deep_ensembles.networks.periodic_mlp import Vectors
 
 
 def is_plain(module: nn.Module) -> bool:
@@ -45,7 +45,7 @@ class Plain(Members):
         self._layers[-1].is_last = True  # type: ignore[attr-defined]
         trained = [i for i, part in enumerate(module.children()) if any(True for _ in part.parameters())]
         self._n_fixed = trained[0]  # layers at the front that have nothing to learn
-        drops = [getattr(part, "p", 1) > 0 for part in module.modules() if isinstance(part, (Levels, nn.Dropout))]
+        drops = [getattr(part, "p", 1) > 0 for part in module.modules() if isinstance(part, (Vectors, nn.Dropout))]
         self.traits.needs_seeds = any(drops)
 
     def __call__(self, inputs: Tensor) -> Tensor:

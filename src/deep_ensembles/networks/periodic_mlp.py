@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,6 +26,7 @@ def periodic_mlp(
     sets_bins: bool = True,
     embedding_size: int = 3,
     levels: Mapping[int, int] | None = None,
+    repeated: Mapping[int, int] | None = None,
     dropout: float = 0.0,
     dtype: torch.dtype | None = None,
 ) -> nn.Sequential:
@@ -48,6 +50,7 @@ def periodic_mlp(
         sets_bins: False for room for bins that stay empty, so that the network can join an ensemble of some that have them.
         embedding_size: numbers that stand for the waves and bins of a column.
         levels: columns that hold numbers of categories, 0 for unknown ones, and how many there are of each; see `Levels`.
+        repeated: columns of numbers that repeat, and how many of their values have a learned vector each; see `Values`.
 
     Shape:
         `[batch, in_features]` → `[batch, out_features]`
@@ -75,9 +78,12 @@ def periodic_mlp(
     check_number("frequency_scale", frequency_scale, low=0, above=True)
     known = columns is None or all(0 <= column < in_features for column in columns)
     require(known, "columns", f"columns from 0 to {in_features - 1}", columns)
-    layers: list[nn.Module] = [*([Levels(in_features, levels)] if levels else []), SmoothClip(_CLIP)]
-    size, embedded = in_features, range(in_features) if columns is None else columns
-    size += Levels.N_OUTPUTS * len(levels or ())
+    layers: list[nn.Module] = [Levels(in_features, levels)] if levels else []
+    size, embedded = in_features + Vectors.N_OUTPUTS * len(levels or ()), range(in_features) if columns is None else columns
+    if repeated:
+        layers.append(Values(size, repeated))
+        size += Vectors.N_OUTPUTS * len(repeated)
+    layers.append(SmoothClip(_CLIP))
     if (n_frequencies or n_bins) and len(embedded):
         sizes = (n_frequencies, frequency_scale, n_bins, embedding_size)
         layers.append(NumberEmbedding(size, *sizes, embedded, sets_bins))
@@ -199,46 +205,112 @@ class NumberEmbedding(nn.Module):
         return ", ".join(f"{name}={size}" for name, size in zip(names, self.sizes, strict=True))
 
 
-class Levels(nn.Module):
-    """Numbers of categories replaced by learned vectors, one for each level of each column; other numbers stay as they are.
+class Vectors(nn.Module):
+    """Numbers, and learned vectors for some columns: one for each value that training knows, and one for all others.
 
-    Level 0 stands for all that training does not know. So that its vector says what is known without the category, and how
-    much less that is, training takes a few rows at random for unknown. Numbers come standardised: training sets `shift` and
-    `scale`, by which they become whole again.
+    So that the vector of unknown values says what is known without them, and how much less that is, training takes a few
+    rows at random for unknown.
 
     References:
         Guo, Berkhahn (2016).
 
     Arguments:
         in_features: how many numbers there are.
-        levels: columns of categories, and how many levels each has, 0 among them.
+        columns: those that have vectors.
+        most: how many vectors a column has at most, that of unknown values, 0, among them.
 
     Shape:
-        `[batch, in_features]` → `[batch, in_features + 8 · columns of categories]`
+        `[batch, in_features]` → `[batch, in_features + 8 · columns]`
     """
 
-    N_OUTPUTS, UNKNOWN = 8, 0.1  # numbers that stand for a level, and the share of rows taken for unknown in training
-    shift: Tensor
-    scale: Tensor
+    N_OUTPUTS, UNKNOWN = 8, 0.1  # numbers in a vector, and the share of rows taken for unknown in training
+    BUFFERS: ClassVar[tuple[str, str]]  # what training sets
+    replaces: ClassVar[bool]  # whether vectors stand in place of their numbers, not beside them
 
-    def __init__(self, in_features: int, levels: Mapping[int, int]) -> None:
+    def __init__(self, in_features: int, columns: Sequence[int], most: int) -> None:
         super().__init__()
-        known = all(0 <= column < in_features and n > 0 for column, n in levels.items())
-        require(known, "levels", f"columns from 0 to {in_features - 1} with numbers of levels", levels)
-        self.in_features, self.columns, self.most = in_features, list(levels), max(levels.values())
-        self.register_buffer("shift", torch.zeros(len(levels)))
-        self.register_buffer("scale", torch.ones(len(levels)))
-        self.weight = nn.Parameter(torch.randn(len(levels), self.most, self.N_OUTPUTS) * 0.3)
+        self.in_features, self.columns, self.most = in_features, list(columns), most
+        self.weight = nn.Parameter(torch.randn(len(columns), most, self.N_OUTPUTS) * 0.3)
+
+    def places(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        """Which vector each number has, from numbers and buffers `[..., column, batch]` and `[..., column, *]`."""
+        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        known = nn.functional.dropout(torch.ones_like(x[..., self.columns]), self.UNKNOWN, self.training) > 0
-        numbers = (x[..., self.columns] * self.scale + self.shift).round().clamp(0, self.most - 1).long() * known
-        vectors = self.weight.gather(1, numbers.mT.unsqueeze(-1).expand(-1, -1, self.N_OUTPUTS))
-        without = x.index_fill(-1, torch.tensor(self.columns, device=x.device), 0)
-        return torch.cat([without, vectors.transpose(0, 1).flatten(1)], -1)
+        chosen = x[..., self.columns]
+        known = nn.functional.dropout(torch.ones_like(chosen), self.UNKNOWN, self.training) > 0
+        first, second = (getattr(self, name) for name in self.BUFFERS)
+        places = self.places(chosen.mT.contiguous(), first, second) * known.mT
+        vectors = self.weight.gather(1, places.unsqueeze(-1).expand(-1, -1, self.N_OUTPUTS))
+        others = x.index_fill(-1, torch.tensor(self.columns, device=x.device), 0) if self.replaces else x
+        return torch.cat([others, vectors.transpose(0, 1).flatten(1)], -1)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, columns={self.columns}, levels={self.most}"
+
+
+class Levels(Vectors):
+    """Numbers of categories replaced by vectors, one for each level of each column; other numbers stay as they are.
+
+    Level 0 stands for all that training does not know. Numbers come standardised: training sets `shift` and `scale`, by
+    which they become whole again.
+
+    Arguments:
+        in_features: how many numbers there are.
+        levels: columns of categories, and how many levels each has, 0 among them.
+    """
+
+    BUFFERS, replaces = ("shift", "scale"), True
+
+    def __init__(self, in_features: int, levels: Mapping[int, int]) -> None:
+        known = all(0 <= column < in_features and n > 0 for column, n in levels.items())
+        require(known, "levels", f"columns from 0 to {in_features - 1} with numbers of levels", levels)
+        super().__init__(in_features, list(levels), max(levels.values()))
+        self.register_buffer("shift", torch.zeros(len(levels)))
+        self.register_buffer("scale", torch.ones(len(levels)))
+
+    def places(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        return torch.addcmul(first.unsqueeze(-1), x, second.unsqueeze(-1)).round_().clamp_(0, self.most - 1).long()
+
+
+class Values(Vectors):
+    """Numbers, and beside those that repeat a vector for each value.
+
+    The number of a shop, a batch or a setting may have an effect of its own, which nothing smooth follows: trees can set
+    a single value apart, and so can networks that see this. Before it begins, training sets by `values` which values of the
+    rows that the network is trained on have a vector.
+
+    Arguments:
+        in_features: how many numbers there are.
+        repeated: columns of numbers that repeat, and how many different ones there are at most.
+    """
+
+    BUFFERS, replaces = ("low", "high"), False
+    REACH = 1e-5  # relative, from a value to what is taken for it: standardising rounds
+    NONE = 1e30  # beyond all numbers
+
+    def __init__(self, in_features: int, repeated: Mapping[int, int]) -> None:
+        known = all(0 <= column < in_features and n > 0 for column, n in repeated.items())
+        require(known, "repeated", f"columns from 0 to {in_features - 1} with numbers of values", repeated)
+        super().__init__(in_features, list(repeated), max(repeated.values()) + 1)
+        for name in self.BUFFERS:
+            self.register_buffer(name, torch.full((len(repeated), self.most - 1), self.NONE))
+
+    def values(self, x: Tensor) -> dict[str, Tensor]:
+        """The ends of the interval around each value that repeats, `[column, value]` each."""
+        ends = torch.full((2, len(self.columns), self.most - 1), self.NONE, dtype=torch.float64)
+        for i, column in enumerate(x[:, self.columns].double().cpu().numpy().T):
+            values, counts = np.unique(column, return_counts=True)
+            most_frequent = np.argsort(-counts, kind="stable")[: self.most - 1]
+            kept = torch.from_numpy(values[np.sort(most_frequent[counts[most_frequent] > 1])])
+            reach = self.REACH * kept.abs().clamp(min=1)
+            ends[:, i, : len(kept)] = torch.stack([kept - reach, kept + reach])
+        return {"low": ends[0], "high": ends[1]}
+
+    def places(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        places = torch.searchsorted(first, x, right=True)  # 0 below all of them
+        ends = torch.cat([torch.full_like(second[..., :1], -self.NONE), second], -1)
+        return places * (x <= ends.gather(-1, places))
 
 
 class Skip(nn.Sequential):

@@ -16,7 +16,7 @@ from deep_ensembles._random import seeded
 from deep_ensembles.distributions import family
 from deep_ensembles.heads import TargetNeeds
 from deep_ensembles.members import Looped, Members, assemble
-from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding
+from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Values, Vectors
 from deep_ensembles.training.batches import BatchLoader, batch_loader
 from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, evenly_spaced, row_statistics
@@ -25,7 +25,7 @@ from deep_ensembles.training.parts import NetworkFactory
 from deep_ensembles.training.recipe import Recipe, Run
 from deep_ensembles.training.step import Algorithm
 
-_BIN_ROWS = 20_000  # that quantiles are taken of
+_SEEN_ROWS = 20_000  # that quantiles and repeated values are taken of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,14 +136,15 @@ def _row_key(rows: np.ndarray) -> bytes:
 
 
 def _adapt_layers(members: Members, rows: Rows, runs: Sequence[Run], units: Standardization) -> None:
-    """Tell layers what they must know of each run: quantiles of its rows (`NumberEmbedding`), its units (`Levels`)."""
+    """Tell layers what they must know of each run: what numbers there are among its rows, and its units."""
     layers = list(members.modules[0].named_children())
     for place, (name, layer) in enumerate(layers):
-        if isinstance(layer, NumberEmbedding) and layer.sets_bins:
-            before = torch.nn.Sequential(*(earlier for _, earlier in layers[:place] if not isinstance(earlier, Levels)))
+        if isinstance(layer, Values) or (isinstance(layer, NumberEmbedding) and layer.sets_bins):
+            before = torch.nn.Sequential(*(earlier for _, earlier in layers[:place] if not isinstance(earlier, Vectors)))
+            seen = layer.values if isinstance(layer, Values) else layer.bins
             for number, run in enumerate(runs):
-                x = units.inputs(rows.read(evenly_spaced(run.rows, _BIN_ROWS))[0][None], torch.float64, [number])[0]
-                for buffer, values in layer.bins(before(x)).items():
+                x = units.inputs(rows.read(evenly_spaced(run.rows, _SEEN_ROWS))[0][None], torch.float64, [number])[0]
+                for buffer, values in seen(before(x)).items():
                     members.buffers[f"{name}.{buffer}"][number].copy_(values)
         if isinstance(layer, Levels) and units.input_shift is not None and units.input_scale is not None:
             members.buffers[f"{name}.shift"].copy_(units.input_shift[:, layer.columns])
