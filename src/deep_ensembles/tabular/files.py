@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -137,17 +138,22 @@ class TableFiles:
             columns: which, in the order wanted; all by default.
             batch_rows: the most rows at once.
         """
+        return (batch for _, batch in self.numbered(columns, batch_rows) if batch.num_rows)
+
+    def numbered(self, columns: Sequence[str] | None, batch_rows: int = 65536) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches with the number of their first row, from 1, at least one, be it empty; arguments as for `batches`."""
         check_integer("batch_rows", batch_rows, low=1)
-        wanted = self._wanted(columns)
+        wanted, first_row = self._wanted(columns), 1
         with _without_folder(self.folder):
-            for file in self.files:
-                yield from file.batches(wanted, batch_rows)
+            for batch in chain.from_iterable(file.batches(wanted, batch_rows) for file in self.files):
+                yield first_row, batch
+                first_row += batch.num_rows
+        if first_row == 1:
+            yield 1, pa.record_batch({name: pa.array([], pa.string()) for name in wanted})
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows at once; columns that parts store as different types are brought to a common one, if need be text."""
-        names = self._wanted(columns)
-        tables = [pa.Table.from_batches([batch]) for batch in self.batches(names, _ROWS_AT_ONCE)]
-        return together(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in names})
+        return together([pa.Table.from_batches([batch]) for _, batch in self.numbered(columns, _ROWS_AT_ONCE)])
 
     def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
         wanted = self.names if columns is None else tuple(columns)
