@@ -160,8 +160,7 @@ def infer_target(
     if classes:
         codes = y[kept].astype(np.int64)
         return replace(target, notes=(*notes, *_left_out(kept), *_single_row_classes(target, codes))), codes, kept
-    _check_varied(name, y[kept])
-    return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(y[kept])), y[kept], kept
+    return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(name, y[kept])), y[kept], kept
 
 
 def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[Number, NDArray[np.float64], UnreadableValue | None]:
@@ -205,14 +204,12 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
     return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
 
 
-def _check_varied(name: str, known: NDArray[np.float64]) -> None:
+def _possible_values(name: str, known: NDArray[np.float64]) -> dict[str, Any]:
+    """What is known of numbers, which must differ."""
     if not len(known):
         raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
     if known.min() == known.max():
         raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
-
-
-def _possible_values(known: NDArray[np.float64]) -> dict[str, Any]:
     ends = {"low": float(known.min()), "high": float(known.max()), "whole": bool((known == np.floor(known)).all())}
     return {**ends, "skewness": skewness(known), "zeros": float((known == 0).mean())}
 

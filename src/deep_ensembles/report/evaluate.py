@@ -215,8 +215,7 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
             rows = slice(start, start + _BATCH_ROWS)
             actual = checked[rows] if mixture.is_discrete else checked[rows].double()
             member = None if single is None else _in_double(single[rows])
-            small = batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member)
-            yield small._replace(moments=moments)
+            yield batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member, moments=moments)
 
 
 def _checked_times(mixture: Mixture, target: Any) -> Tensor:

@@ -217,9 +217,7 @@ def reasons(predict: Predict, row: np.ndarray, background: np.ndarray, columns: 
     """
     check_integer("n_orders", n_orders, low=2)
     generator, d = np.random.default_rng(random_state), len(columns)
-    place = np.zeros((d, len(row)), dtype=bool)
-    for number_of_column, inputs in enumerate(columns):
-        place[number_of_column, list(inputs)] = True
+    place = np.array([np.isin(np.arange(len(row)), list(inputs)) for inputs in columns])
     n_pairs, size = n_orders // 2, max(1, _AT_ONCE // (2 * (d + 1)))
     added, ends, unit = np.empty((n_pairs, 2, d, 2)), np.empty((n_pairs, 2, 2)), ""
     for first in range(0, n_pairs, size):

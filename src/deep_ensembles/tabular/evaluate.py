@@ -141,7 +141,7 @@ def _counting_wrong(evaluation: report.Evaluation, strange: Counter[str]) -> rep
     names = between.join([*(f"{name} {rows}" for name, rows in strange.most_common(10)), *["…"] * (len(strange) > 10)])
     shown = f"{count} row{'s' * (count != 1)} of classes that training did not see ({names})"
     part = evaluation.n_rows / (evaluation.n_rows + count)
-    values = (None if value is None else value * part for value in accuracy.values)
+    values: Any = [None if value is None else value * part for value in accuracy.values]
     meaning = f"share of all rows; {shown} count as wrong"
     over_all = report.Score("Accuracy, all rows", meaning, "higher", *values, share=True)  # type: ignore[misc]
     told = f"{evaluation.summary} {shown} count as wrong: of all rows {over_all.text(over_all.ensemble)} are right."

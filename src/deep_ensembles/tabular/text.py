@@ -67,7 +67,8 @@ def read_head(path: Path) -> Head:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip(' \t\n,;|"'):
         raise TableError(f"{path} is empty; a table has a line of column names and rows below it")
-    text, skipped = _without_blank_lines(text)
+    filled = re.sub(r'\A([ \t,;|"]*\n)*', "", text)  # from the first line on that says something
+    text, skipped = filled, text.count("\n") - filled.count("\n")
     declared = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
     if declared:
         text, skipped = text[6:], skipped + 1
@@ -98,14 +99,6 @@ def _count_titles(rows: list[list[str]]) -> int:
     titles = len(list(itertools.takewhile(is_title, rows)))
     named = rows[titles] if titles < len(rows) - 1 else ["0"]
     return 0 if any(_NUMBER.match(cell) for cell in named) or len(named) != usual else titles
-
-
-def _without_blank_lines(text: str) -> tuple[str, int]:
-    """Text from its first line on that says something, and how many lines stand before it."""
-    skipped = 0
-    while not text.partition("\n")[0].strip(' \t,;|"'):
-        text, skipped = text.partition("\n")[2], skipped + 1
-    return text, skipped
 
 
 def _decode(raw: bytes) -> str:
