@@ -186,11 +186,8 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
 
 def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(rows to train on, rows held out): the latest, or whole groups, or a random share of each class; copies together."""
-    n = len(data)
-    rows = np.arange(n)
-    share = settings.holdout
-    if share is None:
-        share = 0.0 if data.times is None else 0.2
+    n, rows, usual = len(data), np.arange(len(data)), 0.0 if data.times is None else 0.2
+    share = usual if settings.holdout is None else settings.holdout
     wanted = min(round(share * n), MOST_JUDGED)
     if wanted == 0:
         return rows, rows[:0]
