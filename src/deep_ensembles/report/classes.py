@@ -64,7 +64,7 @@ def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -
         scores[1:1], curves, verdicts = found, curves | more, verdicts | sentences
     names = np.array(labels, dtype=object)
     shown = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
-    shown |= {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")}
+    shown |= {name: rows[name] for name in ("row", "confidence", "truth", "entropy", "disagreement")}
     wrong = np.where(rows["correct"] == 1, 0.0, rows["nll"])
     fields = {"scores": scores, "curves": curves, "thresholds": thresholds, "verdicts": verdicts, "notes": notes}
     fields |= {"uncertain": per_row.examples(rows["entropy"], shown, columns)}

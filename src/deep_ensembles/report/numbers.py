@@ -66,7 +66,7 @@ def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -
     thresholds, trust = per_row.recommended(_thresholds(uncertainty, rows["distance"]), ordering, at_least=False)
     shown = {"actual": rows["actual"], "predicted": rows[point], "error": rows[point] - rows["actual"]}
     names = ("std", "aleatoric", "epistemic") if "aleatoric" in rows else ()
-    shown |= {name: rows[name] for name in (*names, "low", "high")}
+    shown |= {name: rows[name] for name in ("row", *names, "low", "high")}
     fields = {"scores": scores, "curves": _curves(sources, subject), "thresholds": thresholds}
     notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
     notes |= {"constant": subject.constant, **({"support": "positive"} if subject.positive else {})}

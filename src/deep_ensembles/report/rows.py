@@ -252,7 +252,7 @@ def sample_rows(rows: Rows, names: Sequence[str]) -> dict[str, list[float]]:
     sample = np.arange(n_rows)
     if n_rows > _SAMPLE_ROWS:
         sample = np.sort(np.random.default_rng(0).choice(n_rows, _SAMPLE_ROWS, replace=False))
-    return as_lists(row=sample, **{name: rows[name][sample] for name in names})
+    return as_lists(**{name: rows[name][sample] for name in ("row", *names)})
 
 
 def group_means(uncertainty: Vector, rows: Rows, mean: Callable[[Vector], Any]) -> dict[str, list[float]]:
@@ -289,11 +289,11 @@ def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
 
     Arguments:
         rank_by: the more, the sooner a row is shown; rows of 0 or less are not shown.
-        values: what is shown of a row, by name.
+        values: the number of a row, `row`, and what is shown of it, by name.
         columns: the cells, by column; anything that NumPy makes an array of one value per row.
 
     Example:
-        >>> examples(np.array([1.0, 3.0, 0.0]), {"error": [1.0, 3.0, 0.0]}, {"age": [20, 30, 40]})[0]
+        >>> examples(np.array([1.0, 3.0, 0.0]), {"row": [0, 1, 2], "error": [1.0, 3.0, 0.0]}, {"age": [20, 30, 40]})[0]
         Example(row=1, values={'error': 3.0}, columns={'age': '30'})
     """
     top = [int(row) for row in np.argsort(-rank_by, kind="stable")[:_EXAMPLE_ROWS] if rank_by[row] > 0]
@@ -301,7 +301,7 @@ def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
     found = []
     for place, row in enumerate(top):
         shown = {name: each if isinstance(each := column[row], str) else float(each) for name, column in values.items()}
-        found.append(Example(row, shown, {name: texts[place] for name, texts in cells.items()}))
+        found.append(Example(int(shown.pop("row")), shown, {name: texts[place] for name, texts in cells.items()}))
     return found
 
 

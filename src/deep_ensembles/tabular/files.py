@@ -55,10 +55,10 @@ class ParquetFile:
             with _opened(self.path) as file:
                 stored = file.schema_arrow.names
                 wanted = [stored[place] for place in places]
-                everything = not wanted or any(stored.count(name) > 1 for name in wanted)
-                for batch in file.iter_batches(most, groups, None if everything else wanted):
-                    chosen = [batch.column(key) for key in (places if everything else wanted)]
-                    yield _named(list(map(_without_dictionary, chosen)), columns, batch.num_rows)
+                are_repeated = any(stored.count(name) > 1 for name in wanted)
+                for batch in file.iter_batches(most, groups, None if are_repeated else wanted):
+                    chosen = [batch.column(key) for key in (places if are_repeated else wanted)]
+                    yield pa.RecordBatch.from_arrays(list(map(_without_dictionary, chosen)), list(columns))
         except (pa.ArrowException, OSError) as error:
             raise TableError(f"{self.path} cannot be read ({_line(error)}); is it complete?") from error
 
@@ -80,12 +80,6 @@ def _opened(path: Path) -> parquet.ParquetFile:
 
 def _without_dictionary(values: pa.Array) -> pa.Array:
     return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
-
-
-def _named(columns: list[pa.Array], names: Sequence[str], rows: int) -> pa.RecordBatch:
-    if columns:
-        return pa.RecordBatch.from_arrays(columns, list(names))
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
 def _line(error: BaseException) -> str:

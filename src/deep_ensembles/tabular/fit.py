@@ -28,7 +28,7 @@ from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_value
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
-from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, profile_data, sampled_keys
+from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, sampled_keys
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
 from deep_ensembles.training import Checkpoint
@@ -104,7 +104,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
         "training": _training(ensemble, fitted.chosen, limit, tries_less),
-        "profiles": profile_data(profile_columns(schema, train.table)),
+        "profiles": profile_columns(schema, train.table),
         "row_keys": sampled_keys(row_keys(np.column_stack([inputs, train.y]))),
     }
     model = TableModel(schema, train.target, ensemble, facts)
