@@ -38,15 +38,11 @@ SCORES: dict[str, Callable[[Mixture], Tensor]] = {
     "disagreement": lambda mixture: mixture.disagreement,
 }
 OF_ONE_NETWORK = ("entropy", "confidence")
+SHORT = {"entropy": "entropy", "confidence": "confid.", "mutual information": "mut. inf.", "disagreement": "disagr."}
 COLUMNS = {
-    "mean entropy, known": "entropy:\nknown",
-    "mean entropy, unknown": "entropy:\nunknown",
-    "AUROC, entropy": "AUROC:\nentropy",
-    "AUROC, confidence": "AUROC:\nconfid.",
-    "AUROC, mutual information": "AUROC:\nmut. inf.",
-    "AUROC, disagreement": "AUROC:\ndisagr.",
-    "FPR at 95 %, entropy": "FPR95:\nentropy",
-    "FPR at 95 %, mutual information": "FPR95:\nmut. inf.",
+    **{f"mean entropy, {classes}": f"entropy:\n{classes}" for classes in ("known", "unknown")},
+    **{f"AUROC, {name}": f"AUROC:\n{short}" for name, short in SHORT.items()},
+    **{f"FPR at 95 %, {name}": f"FPR95:\n{SHORT[name]}" for name in ("entropy", "mutual information")},
 }
 THRESHOLDS = np.linspace(0, 0.9, 10)
 TARGETS = (0.8, 0.9, 0.95, 0.99)
