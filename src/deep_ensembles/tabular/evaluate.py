@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from deep_ensembles import report
 from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing, progress
-from deep_ensembles.columns import Date, Errors, Schema, TableError, kind_of, read_times
+from deep_ensembles.columns import Date, Schema, TableError, kind_of, read_times
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
 from deep_ensembles.tabular.files import BATCH_ROWS, TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
@@ -43,12 +43,11 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    profiler, facts = Profiler(model.schema, model.facts), report.RowFacts(model.target.name, unit=model.target.unit)
-    rows = _Rows(model, files.counting(errors), _about(model, files), profiler, facts)
+    rows = _Rows(model, files, errors)
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
         shown |= {"constant": model.constant, "labels": model.labels, "coverage": coverage}
-        evaluation = report.evaluate(rows.batches(files, update), **shown)
+        evaluation = report.evaluate(rows.batches(update), **shown)
     if rows.strange:
         evaluation = _counting_wrong(evaluation, rows.strange)
     if told := rows.about.get("Rows of training"):
@@ -63,34 +62,27 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
     return report.Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 
-@dataclass
 class _Rows:
     """Rows to score, and what the report shows of them: filled in as they are read."""
 
-    model: TableModel
-    errors: Errors
-    about: dict[str, Any]
-    profiler: Profiler
-    facts: report.RowFacts
-    columns: dict[str, Any] = field(default_factory=dict)
-    unseen: list[report.Unseen] = field(default_factory=list)
-    some: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    strange: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.trained = np.array(self.model.facts.get("row_keys", []), dtype=np.uint64)
+    def __init__(self, model: TableModel, files: TableFiles, errors: str) -> None:
+        self.model, self.files, self.errors = model, files, files.counting(errors)
+        self.about, self.profiler = _about(model, files), Profiler(model.schema, model.facts)
+        self.facts = report.RowFacts(model.target.name, unit=model.target.unit)
+        self.columns, self.unseen, self.strange = dict[str, Any](), list[report.Unseen](), Counter[str]()
+        self.some: list[tuple[np.ndarray, np.ndarray]] = []
+        self.trained = np.array(model.facts.get("row_keys", []), dtype=np.uint64)
         self.met = np.zeros(len(self.trained), dtype=bool)
 
-    def batches(self, files: TableFiles, update: Any) -> Iterator[report.Batch]:
+    def batches(self, update: Any) -> Iterator[report.Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
-        schema, target = self.model.schema, self.model.target
-        kept, places = list[pa.Table](), list[np.ndarray]()
+        schema, target, member = self.model.schema, self.model.target, self.model.single
+        kept, places, files = list[pa.Table](), list[np.ndarray](), self.files
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
-        member, first_row = self.model.single, 1
         time = time_column(schema, self.model.facts, files.names)
         shown = [*dict.fromkeys([*schema.names[:SHOWN_COLUMNS], *([] if time is None else [time])])]
-        for batch in files.batches(list(dict.fromkeys([*schema.names, *shown, target.name])), BATCH_ROWS):
+        for first_row, batch in files.numbered(list(dict.fromkeys([*schema.names, *shown, target.name])), BATCH_ROWS):
             y = target.read(batch.column(target.name), first_row, "missing" if target.classes else self.errors)
             known = ~np.isnan(y)
             if target.classes:
@@ -100,7 +92,6 @@ class _Rows:
             inputs, unseen = schema.encode_with_unseen(batch, self.errors, first_row)
             inputs, unseen, cells = inputs[known], unseen[known], batch.filter(pa.array(known))
             places.append(rows)
-            first_row += batch.num_rows
             update(advance=batch.num_rows)
             if not len(inputs):
                 continue
@@ -120,7 +111,7 @@ class _Rows:
         if not (n_rows := sum(map(len, places))):
             what = "class that training saw" if self.strange else "value"
             raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
-        if left_out := first_row - 1 - n_rows - self.strange.total():
+        if left_out := first_row - 1 + batch.num_rows - n_rows - self.strange.total():
             self.about["Left out"] = f"{left_out} row{'s' * (left_out != 1)} without a value of {target.name}"
         if len(self.met) and (share := self.met.mean()) >= _MANY_TRAINED:
             told = f"{share:.0%} of the rows that it was trained on are among these, which flatters scores"

@@ -217,8 +217,7 @@ class TableModel:
         if self.target.classes:
             return Categorical(probs=torch.tensor(known["shares"], dtype=torch.float64))
         if known.get("raw") is not None:
-            same: Any = constant_prediction(self.ensemble, known["raw"], 0)
-            return same
+            return constant_prediction(self.ensemble, known["raw"], 0)  # type: ignore[return-value]
         mean, deviation = (torch.tensor(known[moment], dtype=torch.float64) for moment in ("mean", "std"))
         return Normal(mean, deviation)
 

@@ -200,13 +200,11 @@ def _panel(dataset: str, scores: _regression.Scores) -> Panel:
     shown = [method for method in reversed(_regression.METHODS) if (dataset, method) in scores and method not in HIDDEN]
     ours = [over_splits(scores[dataset, method]["nll"]) for method in shown]
     places = np.arange(len(shown))
-    theirs = [(place, *printed("nll", dataset, method)) for place, method in zip(places, shown, strict=True)]
-    known = [(place - 0.22, mean, spread or 0.0) for place, mean, spread in theirs if mean is not None]
     means, deviations = ([numbers[key] for numbers in ours] for key in ("mean", "sd"))
     layers = [Points(means, places + 0.12, "here", "ours", np.nan_to_num(deviations))]
-    if known:
-        place, mean, spread = zip(*known, strict=True)
-        layers.append(Points(mean, place, "paper", "muted", spread, "s"))
+    theirs, spreads = np.array([printed("nll", dataset, method) for method in shown], float).reshape(-1, 2).T
+    if (known := ~np.isnan(theirs)).any():
+        layers.append(Points(theirs[known], places[known] - 0.22, "paper", "muted", np.nan_to_num(spreads[known]), "s"))
     return Panel(layers, dataset, y_ticks=shown, y_limits=(-0.6, len(shown) - 0.4))
 
 
