@@ -108,9 +108,11 @@ def _average_precision(score: Vector, positive: Any) -> float:
 
 def _placements(score: Vector, positive: Any) -> Vector:
     """Of each row the share of the other class that it is ranked rightly to; the mean of either class is the area."""
-    places, shares = per_row.ranks(score), np.empty(len(score))
+    from scipy.stats import rankdata  # late, as it takes a while
+
+    places, shares = rankdata(score), np.empty(len(score))
     for side in (positive, ~positive):
-        shares[side] = (places[side] - per_row.ranks(score[side])) / (~side).sum()
+        shares[side] = (places[side] - rankdata(score[side])) / (~side).sum()
     return np.where(positive, shares, 1 - shares)
 
 

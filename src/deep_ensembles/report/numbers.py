@@ -145,8 +145,10 @@ def _root_difference(ours: Rows, other: Rows) -> tuple[float | None, float | Non
 
 def _rank_correlation(rows: Rows) -> float | None:
     """Spearman's: the correlation of the ranks."""
-    uncertainty, error = per_row.ranks(rows["uncertainty"]), per_row.ranks(rows["distance"])
-    return float(np.corrcoef(uncertainty, error)[0, 1]) if np.ptp(uncertainty) and np.ptp(error) else None
+    from scipy.stats import spearmanr  # late, as it takes a while
+
+    uncertainty, error = rows["uncertainty"], rows["distance"]
+    return float(spearmanr(uncertainty, error).statistic) if np.ptp(uncertainty) and np.ptp(error) else None
 
 
 def _inside(rows: Any, coverage: float) -> Any:

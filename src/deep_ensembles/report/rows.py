@@ -128,17 +128,6 @@ def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, 
     return float(difference.mean()), error
 
 
-def ranks(values: Vector) -> Vector:
-    """The rank of every value, from 1; equal values share the mean of theirs.
-
-    Example:
-        >>> ranks(np.array([3.0, 1.0, 3.0])).tolist()
-        [2.5, 1.0, 2.5]
-    """
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (count.cumsum() - (count - 1) / 2)[place]
-
-
 def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_least: bool) -> list[Threshold]:
     """For each target, the threshold that keeps the most rows while their mean metric meets it; first of all, every row.
 
@@ -327,8 +316,7 @@ def unseen_values(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
         [Unseen(column='age', seen='18 to 65', rows=1, share=0.5, examples=('99',))]
     """
     columns = []
-    for place, name in enumerate(names):
-        column, least, most = values[:, place], float(low[place]), float(high[place])
+    for name, column, least, most in zip(names, values.T, map(float, low), map(float, high), strict=True):
         distance = np.maximum(least - column, column - most)
         rows = np.flatnonzero(distance > 0)
         if len(rows):

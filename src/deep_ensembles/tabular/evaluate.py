@@ -76,7 +76,7 @@ class _Rows:
 
     def batches(self, update: Any) -> Iterator[report.Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
-        schema, target, member = self.model.schema, self.model.target, self.model.single
+        schema, target = self.model.schema, self.model.target
         kept, places, files = list[pa.Table](), list[np.ndarray](), self.files
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
@@ -105,9 +105,7 @@ class _Rows:
             few = slice(None, None, 1 + len(inputs) // _EXPLAINED_ROWS)
             self.some.append((inputs[few], codes[few]))
             self.met |= np.isin(self.trained, row_keys(np.column_stack([inputs, y[known]])))
-            single = self.model.bounded(member(inputs)) if self.model.ensemble.n_members > 1 else None
-            point = getattr(self.model.ensemble.head, "point", None)
-            yield report.Batch(self.model.bounded(self.model.ensemble(inputs)), torch.from_numpy(codes), single, point)
+            yield self.model.batch(inputs, codes)
         if not (n_rows := sum(map(len, places))):
             what = "class that training saw" if self.strange else "value"
             raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
@@ -215,13 +213,12 @@ def explain_table(model: TableModel, data: Any, *, row: int | None = None, error
     for note in files.notes:
         log(note)
     rows, known = np.concatenate(inputs), np.concatenate(targets) if has_target else None
-    if row is not None:
-        if not 1 <= row <= len(rows):
-            raise TableError(f"`row` must be from 1 to {len(rows)}, got {row}")
-        return report.explain(model.ensemble, rows, schema.places, schema.labels, row=row - 1)
-    if known is not None:
+    if row is not None and not 1 <= row <= len(rows):
+        raise TableError(f"`row` must be from 1 to {len(rows)}, got {row}")
+    if row is None and known is not None:
         rows, known = rows[~np.isnan(known)], known[~np.isnan(known)]
         known = known.astype(np.int64) if target.classes else known
-    if len(rows) < 2:
+    if row is None and len(rows) < 2:
         raise TableError("explanations need at least 2 rows" + f" with a value of `{target.name}`" * has_target)
-    return report.explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, schema.places, schema.labels, known)
+    place = None if row is None else row - 1
+    return report.explain(lambda each: model.bounded(model.ensemble(each)), rows, schema.places, schema.labels, known, place)

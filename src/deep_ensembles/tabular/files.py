@@ -137,7 +137,8 @@ class TableFiles:
     def numbered(self, columns: Sequence[str] | None, batch_rows: int = 65536) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches with the number of their first row, from 1, at least one, be it empty; arguments as for `batches`."""
         check_integer("batch_rows", batch_rows, low=1)
-        wanted, first_row = self._wanted(columns), 1
+        wanted, first_row = self.names if columns is None else tuple(columns), 1
+        self.check_columns(wanted)
         with _without_folder(self.folder):
             for batch in chain.from_iterable(file.batches(wanted, batch_rows) for file in self.files):
                 yield first_row, batch
@@ -148,11 +149,6 @@ class TableFiles:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows at once; columns that parts store as different types are brought to a common one, if need be text."""
         return together([pa.Table.from_batches([batch]) for _, batch in self.numbered(columns, _ROWS_AT_ONCE)])
-
-    def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
-        wanted = self.names if columns is None else tuple(columns)
-        self.check_columns(wanted)
-        return wanted
 
     def check_columns(self, wanted: Iterable[str]) -> None:
         """Raise for the first of some names that no column has."""

@@ -23,7 +23,7 @@ from deep_ensembles.columns import TASKS, Boolean, Category, Column, Date, Schem
 from deep_ensembles.columns.date import CLOCKS
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.report import ColumnFacts, Groups
+from deep_ensembles.report import Batch, ColumnFacts, Groups
 from deep_ensembles.report.constant import constant_prediction
 from deep_ensembles.report.words import cell
 from deep_ensembles.settings import restore
@@ -204,6 +204,12 @@ class TableModel:
     def single(self) -> Ensemble:
         """The first network alone, recalibrated by the same rows."""
         return replace(self.ensemble.subset(1), recalibration=restore(self.facts.get("single_recalibration")))
+
+    def batch(self, inputs: NDArray[np.float32], y: NDArray[Any]) -> Batch:
+        """What all networks predict for inputs, and the first alone, beside what happened: for a report."""
+        one = self.bounded(self.single(inputs)) if self.ensemble.n_members > 1 else None
+        point = getattr(self.ensemble.head, "point", None)
+        return Batch(self.bounded(self.ensemble(inputs)), torch.from_numpy(y), one, point)
 
     @property
     def labels(self) -> list[str] | None:
