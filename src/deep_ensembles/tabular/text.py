@@ -72,9 +72,10 @@ def read_head(path: Path) -> Head:
     declared = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
     if declared:
         text, skipped = text[6:], skipped + 1
-    rows_are_whole = len(raw) < _HEAD or raw.endswith(b"\n")
-    separator = declared or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
-    rows = list(itertools.islice(_rows(text, separator, rows_are_whole), _ROWS))
+    if len(raw) >= _HEAD:  # where it was cut, the last line is not whole
+        text = text[: text.rfind("\n") + 1]
+    separator = declared or _separator(text, "\t" if ".tsv" in path.name.lower() else ",")
+    rows = list(itertools.islice(_rows(text, separator), _ROWS))
     cells = [[_decode(cell.encode("latin-1")) if eight_bit else cell for cell in row] for row, _ in rows]
     n_titles = _count_titles(cells)
     names, titles = tuple(cells[n_titles]) if cells else (), filter(None, itertools.chain(*cells[:n_titles]))
@@ -126,29 +127,25 @@ def _encoding(path: Path, raw: bytes) -> str:
     raise TableError(f"{path} is not text: its first bytes hold zeros; export it as CSV or Parquet")
 
 
-def _separator(text: str, whole: bool, usual: str) -> str:
+def _separator(text: str, usual: str) -> str:
     """The one that cuts the first rows into the most equal numbers of values, at least two."""
     likely = []
     for separator in _SEPARATORS:
-        lengths = [len(row) for row, _ in itertools.islice(_rows(text, separator, whole), _ROWS)]
+        lengths = [len(row) for row, _ in itertools.islice(_rows(text, separator), _ROWS)]
         common, rows = Counter(lengths).most_common(1)[0] if lengths else (0, 0)
         if common > 1:
             likely.append((rows / len(lengths), separator == usual and rows == len(lengths), common, separator))
     return max(likely)[3] if likely else usual
 
 
-def _rows(text: str, separator: str, whole: bool) -> Iterator[tuple[list[str], int]]:
-    """Rows that are not blank, each with the number of lines before it; the last one only where the text ends with it."""
-    rows: list[tuple[list[str], int]] = []
+def _rows(text: str, separator: str) -> Iterator[tuple[list[str], int]]:
+    """Rows that are not blank, each with the number of lines before it."""
     lines, reader = 0, python_csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     with suppress(python_csv.Error):
         for row in reader:
             if any(row):
-                yield from rows
-                rows = [(row, lines)]
+                yield row, lines
             lines = reader.line_num
-    if whole:
-        yield from rows
 
 
 def unique_names(names: Sequence[str | None]) -> tuple[tuple[str, ...], list[str]]:
