@@ -44,13 +44,10 @@ def comma_list(text: str | None) -> list[str] | None:
 
 def show(content: str | Listing) -> None:
     """Print a line or a listing at once; when the reader of a pipe has gone, the work goes on in silence."""
-    try:
-        if isinstance(content, str):
-            from deep_ensembles._terminal import printable
+    from deep_ensembles._terminal import printable
 
-            print(printable(content), flush=True)
-        else:
-            _print_listing(content)
+    try:
+        print(printable(content) if isinstance(content, str) else _rendered(content), flush=True)
     except BrokenPipeError:
         # What is buffered must not be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,19 +60,15 @@ def note(text: str) -> None:
     print(f"note: {printable(text)}", file=sys.stderr)
 
 
-def _print_listing(listing: Listing) -> None:
+def _rendered(listing: Listing) -> str:
     """As wide as the terminal or 120 characters; plain where NO_COLOR is set."""
     from rich.console import Console
 
-    class RaisingConsole(Console):
-        def on_broken_pipe(self) -> None:
-            """Rich would end the program."""
-            raise BrokenPipeError
-
     colours: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
-    width = None if sys.stdout.isatty() else 120
-    RaisingConsole(file=sys.stdout, width=width, color_system=colours).print(listing.rich())
-    sys.stdout.flush()
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 120, color_system=colours)
+    with console.capture() as captured:  # rich itself would end the program where the reader of a pipe has gone
+        console.print(listing.rich())
+    return captured.get().removesuffix("\n")
 
 
 @contextmanager

@@ -28,14 +28,9 @@ def demo(
     from deep_ensembles.cli.demo import run_demo
 
     with user_errors(f"stopped; what is in {out} by now stays there"):
-        result = run_demo(out, seed)
-    for listing in result.listings:
-        show(listing)
-    show(f"picture  {result.picture}")
-    for model in result.models:
-        show(f"model    {model}")
-    for report in result.reports:
-        show(f"report   {report}  (open it in a browser)")
+        found = run_demo(out, seed)
+    for content in found:
+        show(content)
 
 
 def reproduce(

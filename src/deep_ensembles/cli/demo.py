@@ -1,7 +1,7 @@
 """The main job in a minute, on data embedded in scikit-learn."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,38 +33,23 @@ _CLASS_SCORES: dict[str, Callable[..., str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Demo:
-    """What the demo shows and where it left its files."""
+def run_demo(out: Path, random_state: int = 0) -> list[Listing | str]:
+    """Train a regressor and a classifier, compare one network with the ensemble, save models, a picture and reports.
 
-    listings: list[Listing]
-    picture: Path
-    models: list[Path]
-    reports: list[Path]
-
-
-def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
-    """Train a regressor and a classifier, compare one network with the ensemble, save models, a picture and reports."""
-    how: dict[str, Any] = {"effort": "fast", "random_state": random_state, "verbose": verbose}
+    Returns:
+        What to show: listings, and where the files are.
+    """
+    how: dict[str, Any] = {"effort": "fast", "random_state": random_state, "verbose": 1}
     regressor, patients, progression = _fitted(DeepEnsembleRegressor(**how), load_diabetes)
     classifier, images, digits = _fitted(DeepEnsembleClassifier(**how), load_digits, stratify=True)
     prediction, classes = regressor.predict_distribution(patients), classifier.predict_distribution(images)
     sure, certain = np.argsort(prediction.stddev.numpy()).tolist(), np.argsort(-classes.confidence.numpy()).tolist()
     about_patients, about_digits = _about_patients(prediction, progression), _about_digits(classes, digits)
-    listings = [
-        _scores("Diabetes (regression), test rows", regressor, patients, progression, _NUMBER_SCORES),
-        _scores("Digits (classification), test rows", classifier, images, digits, _CLASS_SCORES),
-        Listing("Patients it is surest about", _PATIENT, [about_patients[i] for i in sure[:4]]),
-        Listing("Patients it is least sure about", _PATIENT, [about_patients[i] for i in sure[:-5:-1]]),
-        Listing("Digits it is surest about", _DIGIT, [about_digits[i] for i in certain[:4]]),
-        Listing("Digits it is least sure about", _DIGIT, [about_digits[i] for i in certain[:-5:-1]]),
-    ]
-    models, pages = [out / "diabetes-model", out / "digits-model"], [out / "diabetes.html", out / "digits.html"]
-    reports = [regressor.report(patients, progression), classifier.report(images, digits)]
-    for model, folder, report, page in zip((regressor, classifier), models, reports, pages, strict=True):
-        model.save(folder)
-        report.save(page)
-    charts, panels = evaluation_charts(reports[0].evaluation), _digits(images, about_digits)
+    reports = {"diabetes": regressor.report(patients, progression), "digits": classifier.report(images, digits)}
+    for (name, report), model in zip(reports.items(), (regressor, classifier), strict=True):
+        model.save(out / f"{name}-model")
+        report.save(out / f"{name}.html")
+    charts, panels = evaluation_charts(reports["diabetes"].evaluation), _digits(images, about_digits)
     predicted = charts["rows"]._replace(x_label="actual", y_label="predicted, with 90 % interval")
     shares = charts["calibration"]._replace(x_label="wanted share of rows inside", y_label="observed share")
     rows = [
@@ -72,7 +57,17 @@ def run_demo(out: Path, random_state: int = 0, verbose: int = 1) -> Demo:
         Row([panels[i] for i in certain[:_SHOWN]], "Digits: the surest and, below, the least sure of the test images", 1.8),
         Row([panels[i] for i in certain[: -_SHOWN - 1 : -1]], "", 1.8),
     ]
-    return Demo(listings, save_figure(Figure(rows), out / "demo.png"), models, pages)
+    return [
+        _scores("Diabetes (regression), test rows", regressor, patients, progression, _NUMBER_SCORES),
+        _scores("Digits (classification), test rows", classifier, images, digits, _CLASS_SCORES),
+        Listing("Patients it is surest about", _PATIENT, [about_patients[i] for i in sure[:4]]),
+        Listing("Patients it is least sure about", _PATIENT, [about_patients[i] for i in sure[:-5:-1]]),
+        Listing("Digits it is surest about", _DIGIT, [about_digits[i] for i in certain[:4]]),
+        Listing("Digits it is least sure about", _DIGIT, [about_digits[i] for i in certain[:-5:-1]]),
+        f"picture  {save_figure(Figure(rows), out / 'demo.png')}",
+        *(f"model    {out / name}-model" for name in reports),
+        *(f"report   {out / name}.html  (open it in a browser)" for name in reports),
+    ]
 
 
 def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tuple[Any, np.ndarray, np.ndarray]:

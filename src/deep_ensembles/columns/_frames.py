@@ -40,8 +40,7 @@ def _arrow_array(values: Any) -> pa.Array | pa.ChunkedArray:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        missing = [value is None or value != value for value in values]
-        return pa.array([None if gap else str(value) for value, gap in zip(values, missing, strict=True)], pa.string())
+        return pa.array([None if value is None or value != value else str(value) for value in values], pa.string())
 
 
 def learn_frame(data: Any, names: Sequence[str], coded: bool) -> tuple[Schema, NDArray[np.float32]]:

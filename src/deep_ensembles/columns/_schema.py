@@ -275,23 +275,16 @@ def nearly_all_differ(values: pa.Array | pa.ChunkedArray) -> bool:
     return n > len(values) / 2 and is_whole and len(np.unique(known)) > 0.95 * n
 
 
-def _is_identifier(name: str, read: NDArray[np.float64]) -> bool:
-    """Whether a column is called an id and holds whole numbers that are all different."""
-    if not _IDENTIFIER.search(name) or len(read) < _FEW_ROWS or np.isnan(read).any():
-        return False
-    return bool((read == np.floor(read)).all()) and len(np.unique(read)) == len(read)
-
-
 def _kind_of_numbers(name: str, read: NDArray[np.float64]) -> tuple[str, str]:
     known = read[np.isfinite(read)]
     if not len(known):
         return DROP, "it has no values"
     if known.min() == known.max() and len(known) == len(read):
         return DROP, f"all its values are {known[0]:g}"
-    if _is_identifier(name, read):
+    whole, n_different = bool((known == np.floor(known)).all()), len(np.unique(known))
+    if whole and _IDENTIFIER.search(name) and n_different == len(read) >= _FEW_ROWS:
         return DROP, "it numbers the rows: all its values are different"
-    whole = bool((known == np.floor(known)).all())
-    if whole and _NAMES_THINGS.search(name) and 5 * len(np.unique(known)) <= len(known):
+    if whole and _NAMES_THINGS.search(name) and 5 * n_different <= len(known):
         return "category", ""
     return ("date" if whole and _are_days(known) else "number"), ""
 

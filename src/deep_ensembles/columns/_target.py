@@ -13,7 +13,7 @@ from deep_ensembles.columns._column import Errors, TableError, TakenAsMissing, U
 from deep_ensembles.columns._parsing import are_codes, is_date, is_number, is_text, levels_of, nulls, plain, text
 from deep_ensembles.columns.boolean import Boolean
 from deep_ensembles.columns.category import Category
-from deep_ensembles.columns.date import date, draft_date
+from deep_ensembles.columns.date import Date, date, draft_date
 from deep_ensembles.columns.number import READABLE, Number, draft_number, number
 
 TASKS = REGRESSION, CLASSIFICATION = ("regression", "classification")
@@ -160,8 +160,7 @@ def infer_target(
     if classes:
         codes = y[kept].astype(np.int64)
         return replace(target, notes=(*notes, *_left_out(kept), *_single_row_classes(target, codes))), codes, kept
-    _check_varied(name, y[kept])
-    return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(y[kept])), y[kept], kept
+    return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(name, y[kept])), y[kept], kept
 
 
 def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[Number, NDArray[np.float64], UnreadableValue | None]:
@@ -205,14 +204,12 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
     return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
 
 
-def _check_varied(name: str, known: NDArray[np.float64]) -> None:
+def _possible_values(name: str, known: NDArray[np.float64]) -> dict[str, Any]:
+    """What is known of numbers, which must differ."""
     if not len(known):
         raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
     if known.min() == known.max():
         raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
-
-
-def _possible_values(known: NDArray[np.float64]) -> dict[str, Any]:
     ends = {"low": float(known.min()), "high": float(known.max()), "whole": bool((known == np.floor(known)).all())}
     return {**ends, "skewness": skewness(known), "zeros": float((known == 0).mean())}
 
@@ -273,8 +270,7 @@ def read_weights(
         >>> read_weights("w", pa.array(["1", "0.5"])).tolist()
         [1.0, 0.5]
     """
-    known, rows = _of_rows(values, rows)
-    weights = _complete(name, "weight", number(name, known).read(known), rows)
+    weights, rows = _complete(name, "weight", number, values, rows)
     if (weights < 0).any():
         place = int(np.argmax(weights < 0))
         raise TableError(f"weights must be ≥ 0, but `{name}` is {weights[place]:g} in row {rows[place] + 1}")
@@ -306,25 +302,26 @@ def read_times(name: str, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.i
         >>> read_times("day", pa.array(["1970-01-02", "1970-01-01"])).tolist()
         [86400.0, 0.0]
     """
-    known, rows = _of_rows(values, rows)
-    dated = is_date(known.type) or (is_text(known.type) and not draft_number(name, *levels_of(text(known))).is_number)
-    column = date(name, known) if dated else number(name, known)
-    return _complete(name, "time", column.read(known), rows)
+    return _complete(name, "time", _date_or_number, values, rows)[0]
 
 
-def _of_rows(values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None) -> tuple[pa.Array, NDArray[np.int64]]:
-    """The column with other rows' values made missing, so that messages count the rows of the whole table; and the rows."""
+def _date_or_number(name: str, values: pa.Array) -> Date | Number:
+    dated = is_date(values.type) or (is_text(values.type) and not draft_number(name, *levels_of(text(values))).is_number)
+    return date(name, values) if dated else number(name, values)
+
+
+def _complete(
+    name: str, what: str, fit: Any, values: pa.Array | pa.ChunkedArray, rows: NDArray[np.int64] | None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """What a column says of some rows, none of them missing, and these rows.
+
+    Values of other rows are taken as missing, so that messages count the rows of the whole table.
+    """
     whole = plain(values)
-    if rows is None:
-        return whole, np.arange(len(whole))
-    chosen = np.zeros(len(whole), dtype=bool)
-    chosen[rows] = True
-    return pc.if_else(pa.array(chosen), whole, pa.scalar(None, whole.type)), rows
-
-
-def _complete(name: str, what: str, read: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    chosen = read[rows]
-    if np.isnan(chosen).any():
-        row = rows[int(np.argmax(np.isnan(chosen)))] + 1
+    rows = np.arange(len(whole)) if rows is None else rows
+    known = pc.if_else(pa.array(np.isin(np.arange(len(whole)), rows)), whole, pa.scalar(None, whole.type))
+    read = fit(name, known).read(known)[rows]
+    if np.isnan(read).any():
+        row = rows[int(np.argmax(np.isnan(read)))] + 1
         raise TableError(f"every row needs a {what}, but `{name}` is missing in row {row}")
-    return chosen
+    return read, rows

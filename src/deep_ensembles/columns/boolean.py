@@ -32,9 +32,7 @@ class Boolean(Column):
 
     seen: tuple[bool, ...]
 
-    @property
-    def readable(self) -> str:
-        return "yes or no"
+    readable = "yes or no"
 
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         if pa.types.is_boolean(values.type):

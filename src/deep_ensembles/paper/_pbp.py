@@ -176,16 +176,13 @@ def output_moments(weights: Moments, inputs: Moments) -> Moments:
 
 def output_gradient(weights: Moments, inputs: Moments, by: Moments) -> tuple[Moments, Moments]:
     """Derivatives by weights and by inputs of `output_moments`, from those by its results `[..., 1]`."""
-    twice = by.variance * 2
-    by_weights = Moments(
-        (by.mean * inputs.mean).addcmul_(twice * inputs.variance, weights.mean),
-        torch.addcmul(inputs.variance, inputs.mean, inputs.mean).mul_(by.variance),
-    )
-    by_inputs = Moments(
-        (by.mean * weights.mean).addcmul_(twice * inputs.mean, weights.variance),
-        torch.addcmul(weights.variance, weights.mean, weights.mean).mul_(by.variance),
-    )
-    return by_weights, by_inputs
+    return _factor_gradient(weights, inputs, by), _factor_gradient(inputs, weights, by)
+
+
+def _factor_gradient(factor: Moments, other: Moments, by: Moments) -> Moments:
+    """Derivatives by one of the two factors of each term."""
+    by_mean = (by.mean * other.mean).addcmul_(2 * by.variance * other.variance, factor.mean)
+    return Moments(by_mean, torch.addcmul(other.variance, other.mean, other.mean).mul_(by.variance))
 
 
 def total_variances(variance: Tensor, gamma: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ changes, here or where it is published, is noticed.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from deep_ensembles._files import write_atomically
@@ -46,7 +47,7 @@ def fetch(card: Card, home: Path, retries: int = 2) -> Path | None:
         folder = home / "originals" / card.name
         for number, original in enumerate(card.originals, start=1):
             with progress(f"{card.name} {number}/{len(card.originals)} {original.file}", None, "bytes") as update:
-                download(original, folder, retries, _FileBar(update))
+                download(original, folder, retries, _file_bar(update))
         card.convert(card, folder, target)
     return target
 
@@ -105,19 +106,8 @@ def _quiet_pooch() -> Iterator[None]:
         logger.setLevel(before)
 
 
-class _FileBar:
-    """A progress bar as pooch asks for one."""
-
-    total = 0
-
-    def __init__(self, update: Callable[..., None]) -> None:
-        self._update = update
-
-    def update(self, amount: int) -> None:
-        self._update(advance=amount, total=self.total or None)
-
-    def reset(self) -> None:
-        self._update(completed=0)
-
-    def close(self) -> None:
-        """The end of the download clears it."""
+def _file_bar(update: Callable[..., None]) -> Any:
+    """A progress bar as pooch asks for one; the end of the download clears it."""
+    bar = SimpleNamespace(total=0, reset=lambda: update(completed=0), close=lambda: None)
+    bar.update = lambda amount: update(advance=amount, total=bar.total or None)
+    return bar

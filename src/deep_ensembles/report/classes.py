@@ -64,7 +64,7 @@ def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -
         scores[1:1], curves, verdicts = found, curves | more, verdicts | sentences
     names = np.array(labels, dtype=object)
     shown = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
-    shown |= {name: rows[name] for name in ("confidence", "truth", "entropy", "disagreement")}
+    shown |= {name: rows[name] for name in ("row", "confidence", "truth", "entropy", "disagreement")}
     wrong = np.where(rows["correct"] == 1, 0.0, rows["nll"])
     fields = {"scores": scores, "curves": curves, "thresholds": thresholds, "verdicts": verdicts, "notes": notes}
     fields |= {"uncertain": per_row.examples(rows["entropy"], shown, columns)}
@@ -108,9 +108,11 @@ def _average_precision(score: Vector, positive: Any) -> float:
 
 def _placements(score: Vector, positive: Any) -> Vector:
     """Of each row the share of the other class that it is ranked rightly to; the mean of either class is the area."""
-    places, shares = per_row.ranks(score), np.empty(len(score))
+    from scipy.stats import rankdata  # late, as it takes a while
+
+    places, shares = rankdata(score), np.empty(len(score))
     for side in (positive, ~positive):
-        shares[side] = (places[side] - per_row.ranks(score[side])) / (~side).sum()
+        shares[side] = (places[side] - rankdata(score[side])) / (~side).sum()
     return np.where(positive, shares, 1 - shares)
 
 

@@ -78,6 +78,9 @@ def evaluate(batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Pr
     """
     check_number("coverage", coverage, low=0, high=1, above=True, below=True)
     sources, subject = _collect(batches, constant, coverage)
+    facts, n_rows = facts or RowFacts(), len(sources.ensemble["actual"])
+    numbered: Any = np.arange(n_rows) if facts.numbers is None else facts.numbers  # as people count them
+    sources.ensemble["row"] = numbered
     if labels is not None and subject.labels:
         names, n_classes = tuple(map(str, labels)), len(subject.labels)
         require(len(names) == n_classes, "labels", f"{n_classes} names, one per class", len(names))
@@ -85,14 +88,14 @@ def evaluate(batches: Batch | tuple[Prediction, Any] | Iterable[Batch | tuple[Pr
     fields = _TASKS[subject.task].report_fields(sources, subject, columns)
     fields |= _several_fields(sources, subject, fields)
     about = {str(name): str(value) for name, value in (about or {}).items()} | fields.pop("about", {})
-    fields |= {"n_rows": len(sources.ensemble["actual"]), "n_members": subject.n_members, "about": about, "unseen": unseen}
+    fields |= {"n_rows": n_rows, "n_members": subject.n_members, "about": about, "unseen": unseen}
     fields |= {"coverage": None if subject.labels else coverage, "labels": subject.labels, "summary": ""}
     evaluation = Evaluation(task=subject.task, **fields)
-    return summarized(_located(evaluation, sources.ensemble, subject, facts or RowFacts(), columns))
+    return summarized(_located(evaluation, sources.ensemble, subject, facts, columns))
 
 
 def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFacts, columns: Columns | None) -> Evaluation:
-    """With where and when errors are larger, what has changed since training, and rows numbered as people count them."""
+    """With where and when errors are larger, and what has changed since training."""
     is_class, fields = bool(subject.labels), dict[str, Any](target=facts.target, unit=facts.unit)
     verdicts, curves = dict(evaluation.verdicts), dict(evaluation.curves)
     if evaluation.leads:
@@ -110,10 +113,6 @@ def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFac
             values = error if is_class else rows[subject.point] - rows["actual"]
             curves["time"], verdicts["time"] = over_time(facts.times, values, is_class, facts.time)
     fields["notes"] = {**evaluation.notes, "counted": "from 0" if facts.numbers is None else "from 1"}
-    if facts.numbers is not None:
-        fields |= {name: [replace(each, row=int(facts.numbers[each.row])) for each in getattr(evaluation, name)]
-                   for name in ("uncertain", "wrong")}  # fmt: skip
-        curves["rows"] = {**curves["rows"], "row": facts.numbers[curves["rows"]["row"]].tolist()}
     return replace(evaluation, verdicts=verdicts, curves=curves, **fields)
 
 
@@ -215,8 +214,7 @@ def _small_batches(batches: Any) -> Iterator[Batch]:
             rows = slice(start, start + _BATCH_ROWS)
             actual = checked[rows] if mixture.is_discrete else checked[rows].double()
             member = None if single is None else _in_double(single[rows])
-            small = batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member)
-            yield small._replace(moments=moments)
+            yield batch._replace(prediction=_in_double(prediction[rows]), target=actual, single=member, moments=moments)
 
 
 def _checked_times(mixture: Mixture, target: Any) -> Tensor:

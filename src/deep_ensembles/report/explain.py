@@ -14,7 +14,7 @@ from deep_ensembles.report.words import count, number, percent, with_error
 from deep_ensembles.scoring import log_score
 
 _MOST_ROWS, _MOST_PREDICTIONS = 2000, 300_000  # rows that columns are permuted in, and rows predicted for that in all
-_AT_ONCE = 20_000  # rows predicted in one go
+_AT_ONCE = 20_000  # rows predicted in one go, on the way from usual rows to one
 
 Predict = Callable[[np.ndarray], Prediction]
 
@@ -138,16 +138,14 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
 
 def _measured(predict: Predict, inputs: np.ndarray, targets: Any) -> tuple[bool, np.ndarray | None, np.ndarray]:
     """Whether classes are predicted, and error and spread of every row."""
-    errors, spreads = [], []
     with torch.inference_mode():
-        for start in range(0, len(inputs), _AT_ONCE):
-            prediction: Any = predict(inputs[start : start + _AT_ONCE])
-            is_class = prediction.kind == "classes"
-            spreads.append(prediction.entropy() if is_class else prediction.stddev)
-            if targets is not None:
-                truth = targets[start : start + _AT_ONCE]
-                errors.append(log_score(prediction, truth) if is_class else (prediction.mean - truth).abs())
-    return is_class, torch.cat(errors).double().numpy() if errors else None, torch.cat(spreads).double().numpy()
+        prediction: Any = predict(inputs)
+        is_class = prediction.kind == "classes"
+        spread = (prediction.entropy() if is_class else prediction.stddev).double().numpy()
+        if targets is None:
+            return is_class, None, spread
+        error = log_score(prediction, targets) if is_class else (prediction.mean - targets).abs()
+        return is_class, error.double().numpy(), spread
 
 
 @dataclass(frozen=True)
@@ -217,9 +215,7 @@ def reasons(predict: Predict, row: np.ndarray, background: np.ndarray, columns: 
     """
     check_integer("n_orders", n_orders, low=2)
     generator, d = np.random.default_rng(random_state), len(columns)
-    place = np.zeros((d, len(row)), dtype=bool)
-    for number_of_column, inputs in enumerate(columns):
-        place[number_of_column, list(inputs)] = True
+    place = np.array([np.isin(np.arange(len(row)), list(inputs)) for inputs in columns])
     n_pairs, size = n_orders // 2, max(1, _AT_ONCE // (2 * (d + 1)))
     added, ends, unit = np.empty((n_pairs, 2, d, 2)), np.empty((n_pairs, 2, 2)), ""
     for first in range(0, n_pairs, size):

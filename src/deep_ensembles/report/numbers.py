@@ -10,19 +10,9 @@ import torch
 from deep_ensembles.distributions import Delta
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import rows as per_row
+from deep_ensembles.report import words
 from deep_ensembles.report.evaluation import Better, Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
-from deep_ensembles.report.words import (
-    Ordering,
-    bias_verdict,
-    count,
-    coverage_verdict,
-    level,
-    number,
-    parts_verdict,
-    percent,
-    round_step,
-)
 from deep_ensembles.scoring import crps, log_score
 
 _LEVELS = tuple(np.arange(1, 20) / 20)
@@ -76,7 +66,7 @@ def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -
     thresholds, trust = per_row.recommended(_thresholds(uncertainty, rows["distance"]), ordering, at_least=False)
     shown = {"actual": rows["actual"], "predicted": rows[point], "error": rows[point] - rows["actual"]}
     names = ("std", "aleatoric", "epistemic") if "aleatoric" in rows else ()
-    shown |= {name: rows[name] for name in (*names, "low", "high")}
+    shown |= {name: rows[name] for name in ("row", *names, "low", "high")}
     fields = {"scores": scores, "curves": _curves(sources, subject), "thresholds": thresholds}
     notes = {"predicts": "a count" if subject.kind == "counts" else "a number", "uncertainty": measure}
     notes |= {"constant": subject.constant, **({"support": "positive"} if subject.positive else {})}
@@ -97,11 +87,11 @@ def _add_uncertainty(sources: Sources, coverage: float) -> str:
             # The level of each target; of a count one of those between F(y - 1) and F(y), drawn always alike.
             draws = np.random.default_rng(0).uniform(size=len(rows["level"]))
             rows["drawn"] = rows["level"] - draws * (rows["level"] - rows["below"]) if "below" in rows else rows["level"]
-    return "standard deviation" if by_deviation else f"width of the {level(coverage)} interval"
+    return "standard deviation" if by_deviation else f"width of the {words.level(coverage)} interval"
 
 
 def _scores(sources: Sources, subject: Subject, measure: str) -> list[Score]:
-    interval, scores = level(subject.coverage), []
+    interval, scores = words.level(subject.coverage), []
     is_count, skipped = subject.kind == "counts", sources.constant and "nll" not in sources.constant
     if "nll" in sources.ensemble:
         meaning = f"mean negative log-likelihood, −log {'P' if is_count else 'p'}(y), in nats"
@@ -114,7 +104,7 @@ def _scores(sources: Sources, subject: Subject, measure: str) -> list[Score]:
     scores += _error_scores(sources, subject.point)
     meaning, aim = f"share of rows inside the central {interval} interval", cast(Better, subject.coverage)
     if is_count:
-        promised, aim = percent(float(sources.ensemble["promised"].mean())), "as promised"
+        promised, aim = words.percent(float(sources.ensemble["promised"].mean())), "as promised"
         meaning += f"; of whole numbers it holds more, here {promised} of the ensemble's predicted probability"
     scores.append(sources.mean_score("inside", f"{interval} coverage", meaning, aim, share=True))
     meaning = f"mean width of the central {interval} interval, {_UNITS}; narrow is good if the coverage holds"
@@ -155,8 +145,10 @@ def _root_difference(ours: Rows, other: Rows) -> tuple[float | None, float | Non
 
 def _rank_correlation(rows: Rows) -> float | None:
     """Spearman's: the correlation of the ranks."""
-    uncertainty, error = per_row.ranks(rows["uncertainty"]), per_row.ranks(rows["distance"])
-    return float(np.corrcoef(uncertainty, error)[0, 1]) if np.ptp(uncertainty) and np.ptp(error) else None
+    from scipy.stats import spearmanr  # late, as it takes a while
+
+    uncertainty, error = rows["uncertainty"], rows["distance"]
+    return float(spearmanr(uncertainty, error).statistic) if np.ptp(uncertainty) and np.ptp(error) else None
 
 
 def _inside(rows: Any, coverage: float) -> Any:
@@ -196,34 +188,36 @@ def _root_mean_square(values: Vector) -> float:
 def _thresholds(uncertainty: Vector, distance: Vector) -> list[Threshold]:
     overall, targets = float(distance.mean()), []
     if overall > 0:
-        step = round_step(overall, 50)
+        step = words.round_step(overall, 50)
         targets = [float(f"{i * step:.12g}") for i in range(math.floor(overall / step), 0, -1) if i * step < overall]
     return per_row.thresholds(uncertainty, distance, targets, at_least=False)
 
 
-def _ordering(scores: list[Score], n_rows: int) -> Ordering | None:
+def _ordering(scores: list[Score], n_rows: int) -> words.Ordering | None:
     """How well uncertainty orders the errors; None where rows are too few, or all are the same."""
-    correlation = [score.ensemble for score in scores if score.name == "Rank correlation"]
-    return Ordering(correlation[0], 2 / math.sqrt(n_rows - 1), 0.2) if correlation and n_rows >= per_row.MIN_ROWS else None
+    correlation = [score.ensemble for score in scores if score.name == "Rank correlation" and n_rows >= per_row.MIN_ROWS]
+    return words.Ordering(correlation[0], 2 / math.sqrt(n_rows - 1), 0.2) if correlation else None
 
 
-def _verdicts(rows: Rows, subject: Subject, ordering: Ordering | None) -> dict[str, str]:
+def _verdicts(rows: Rows, subject: Subject, ordering: words.Ordering | None) -> dict[str, str]:
     actual, point, coverage, n_rows = rows["actual"], subject.point, subject.coverage, len(rows["actual"])
     inside, promised = rows["inside"], float(rows["promised"].mean()) if "promised" in rows else None
     errors = rows[point] - actual
-    bias = bias_verdict(float(errors.mean()), float(errors.std()) / math.sqrt(n_rows), n_rows)
-    spreads = (" to ".join(number(end, 3) for end in np.quantile(rows[name], [0.05, 0.95])) for name in (point, "actual"))
+    bias = words.bias_verdict(float(errors.mean()), float(errors.std()) / math.sqrt(n_rows), n_rows)
+    ends = (np.quantile(rows[name], [0.05, 0.95]) for name in (point, "actual"))
+    spreads = (" to ".join(words.number(end, 3) for end in pair) for pair in ends)
+    below, missed = words.percent(float((actual < rows[point]).mean())), words.count(n_rows - int(inside.sum()))
     verdicts = {
         "target": "Nine of ten predictions are {}, nine of ten targets {}.".format(*spreads),
-        "calibration": coverage_verdict(coverage, float(inside.mean()), n_rows, promised),
-        "levels": f"{percent(float((actual < rows[point]).mean()))} of the targets lie below the predicted {point}. {bias}",
-        "rows": f"{count(n_rows - int(inside.sum()))} of {count(n_rows)} rows lie outside their {level(coverage)} interval.",
+        "calibration": words.coverage_verdict(coverage, float(inside.mean()), n_rows, promised),
+        "levels": f"{below} of the targets lie below the predicted {point}. {bias}",
+        "rows": f"{missed} of {words.count(n_rows)} rows lie outside their {words.level(coverage)} interval.",
     }
     if "epistemic" in rows:
         variance = float(np.mean(rows["std"] ** 2))
         part = float(np.mean(rows["epistemic"] ** 2)) / variance if variance > 0 else 0.0
-        verdicts["parts"] = parts_verdict(part, "variance")
+        verdicts["parts"] = words.parts_verdict(part, "variance")
     if ordering is not None:
-        correlation = f"The rank correlation of predicted spread and error is {number(ordering.strength, 2)}"
+        correlation = f"The rank correlation of predicted spread and error is {words.number(ordering.strength, 2)}"
         verdicts["error"] = f"{correlation}: {ordering.text}."
     return verdicts

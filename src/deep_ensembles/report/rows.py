@@ -128,17 +128,6 @@ def mean_difference(ensemble: Any, other: Vector | None) -> tuple[float | None, 
     return float(difference.mean()), error
 
 
-def ranks(values: Vector) -> Vector:
-    """The rank of every value, from 1; equal values share the mean of theirs.
-
-    Example:
-        >>> ranks(np.array([3.0, 1.0, 3.0])).tolist()
-        [2.5, 1.0, 2.5]
-    """
-    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return (count.cumsum() - (count - 1) / 2)[place]
-
-
 def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_least: bool) -> list[Threshold]:
     """For each target, the threshold that keeps the most rows while their mean metric meets it; first of all, every row.
 
@@ -252,7 +241,7 @@ def sample_rows(rows: Rows, names: Sequence[str]) -> dict[str, list[float]]:
     sample = np.arange(n_rows)
     if n_rows > _SAMPLE_ROWS:
         sample = np.sort(np.random.default_rng(0).choice(n_rows, _SAMPLE_ROWS, replace=False))
-    return as_lists(row=sample, **{name: rows[name][sample] for name in names})
+    return as_lists(**{name: rows[name][sample] for name in ("row", *names)})
 
 
 def group_means(uncertainty: Vector, rows: Rows, mean: Callable[[Vector], Any]) -> dict[str, list[float]]:
@@ -289,11 +278,11 @@ def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
 
     Arguments:
         rank_by: the more, the sooner a row is shown; rows of 0 or less are not shown.
-        values: what is shown of a row, by name.
+        values: the number of a row, `row`, and what is shown of it, by name.
         columns: the cells, by column; anything that NumPy makes an array of one value per row.
 
     Example:
-        >>> examples(np.array([1.0, 3.0, 0.0]), {"error": [1.0, 3.0, 0.0]}, {"age": [20, 30, 40]})[0]
+        >>> examples(np.array([1.0, 3.0, 0.0]), {"row": [0, 1, 2], "error": [1.0, 3.0, 0.0]}, {"age": [20, 30, 40]})[0]
         Example(row=1, values={'error': 3.0}, columns={'age': '30'})
     """
     top = [int(row) for row in np.argsort(-rank_by, kind="stable")[:_EXAMPLE_ROWS] if rank_by[row] > 0]
@@ -301,7 +290,7 @@ def examples(rank_by: Vector, values: Mapping[str, Sequence[Any] | Vector], colu
     found = []
     for place, row in enumerate(top):
         shown = {name: each if isinstance(each := column[row], str) else float(each) for name, column in values.items()}
-        found.append(Example(row, shown, {name: texts[place] for name, texts in cells.items()}))
+        found.append(Example(int(shown.pop("row")), shown, {name: texts[place] for name, texts in cells.items()}))
     return found
 
 
@@ -327,8 +316,7 @@ def unseen_values(names: Sequence[Any], values: np.ndarray, low: Any, high: Any)
         [Unseen(column='age', seen='18 to 65', rows=1, share=0.5, examples=('99',))]
     """
     columns = []
-    for place, name in enumerate(names):
-        column, least, most = values[:, place], float(low[place]), float(high[place])
+    for name, column, least, most in zip(names, values.T, map(float, low), map(float, high), strict=True):
         distance = np.maximum(least - column, column - most)
         rows = np.flatnonzero(distance > 0)
         if len(rows):

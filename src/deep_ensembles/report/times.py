@@ -55,7 +55,7 @@ def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -
     rows, n_rows = sources.ensemble, len(sources.ensemble["actual"])
     happened = checked_events("target", np.stack([rows["actual"], rows["event"]], 1))[:, 1] == 1
     n_events, shown = int(happened.sum()), {"time": rows["actual"], "event": np.where(happened, "yes", "no").tolist()}
-    shown |= {"predicted": rows["median"], "low": rows["low"], "high": rows["high"]}
+    shown |= {"row": rows["row"], "predicted": rows["median"], "low": rows["low"], "high": rows["high"]}
     curves = _curves(sources, subject, happened)
     # An event surprises in both tails, a row without one only where it lasts longer than predicted.
     tail = np.where(happened, np.minimum(rows["level"], rows["above"]), rows["above"])

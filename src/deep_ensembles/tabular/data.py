@@ -186,50 +186,29 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
 
 def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(rows to train on, rows held out): the latest, or whole groups, or a random share of each class; copies together."""
-    n = len(data)
-    rows = np.arange(n)
-    share = settings.holdout
-    if share is None:
-        share = 0.0 if data.times is None else 0.2
+    n, rows, usual = len(data), np.arange(len(data)), 0.0 if data.times is None else 0.2
+    share = usual if settings.holdout is None else settings.holdout
     wanted = min(round(share * n), MOST_JUDGED)
     if wanted == 0:
         return rows, rows[:0]
     if data.times is not None:
-        train, held_out = _hold_out_latest(data.times, wanted)
-        if not len(held_out):
+        is_held = data.times > np.sort(data.times)[n - wanted - 1]  # rows of the same time stay together
+        if not is_held.any():
             raise columns.TableError(f"`{settings.time}` is the same in the latest rows, so that none can be held out")
-        return _without_copies(train, held_out, data.copies)
+        return _without_copies(rows[~is_held], rows[is_held], data.copies)
     generator = stream(run_seeds(settings.seed, 1)[0], Purpose.VALIDATION, 1)
+    # One row of each set of copies is drawn, and takes the others along; or whole groups until there are about so many rows.
+    together = rows if data.together is None else data.together
+    _, first, place = np.unique(together, return_index=True, return_inverse=True)
     if data.groups is not None:
-        return _hold_out_groups(np.unique(np.asarray(data.together), return_inverse=True)[1], wanted, generator)
-    # One row of each set of copies is drawn, and takes the others along.
-    _, first, place = np.unique(rows if data.copies is None else data.copies, return_index=True, return_inverse=True)
-    strata = data.y[first].astype(np.int64) if data.target.classes else None
-    drawn = np.isin(place, hold_out(np.arange(len(first)), wanted / n, generator, strata)[1])
-    return np.flatnonzero(~drawn), np.flatnonzero(drawn)
-
-
-def _hold_out_groups(groups: np.ndarray, n_rows: int, generator: np.random.Generator) -> Split:
-    """(rows to train on, rows held out): whole groups, drawn at random until about so many rows are held out.
-
-    Arguments:
-        groups: the number of each row's group, from 0.
-    """
-    order = generator.permutation(int(groups.max()) + 1)
-    enough = int(np.searchsorted(np.cumsum(np.bincount(groups)[order]), n_rows)) + 1
-    held_out = np.isin(groups, order[: min(enough, len(order) - 1)])
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
-
-
-def _hold_out_latest(times: np.ndarray, n_rows: int) -> Split:
-    """(rows to train on, rows held out): the latest, at most so many; rows of the same time stay together.
-
-    Example:
-        >>> _hold_out_latest(np.array([3.0, 1.0, 2.0, 3.0]), 2)
-        (array([1, 2]), array([0, 3]))
-    """
-    held_out = times > np.sort(times)[len(times) - n_rows - 1]
-    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        order = generator.permutation(len(first))
+        enough = int(np.searchsorted(np.cumsum(np.bincount(place)[order]), wanted)) + 1
+        drawn = order[: min(enough, len(order) - 1)]
+    else:
+        strata = data.y[first].astype(np.int64) if data.target.classes else None
+        drawn = hold_out(np.arange(len(first)), wanted / n, generator, strata)[1]
+    is_held = np.isin(place, drawn)
+    return rows[~is_held], rows[is_held]
 
 
 def _without_copies(train: np.ndarray, held_out: np.ndarray, copies: np.ndarray | None) -> Split:

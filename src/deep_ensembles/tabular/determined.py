@@ -211,17 +211,13 @@ def looked_up(y: NDArray[Any], values: pa.ChunkedArray, n_classes: int) -> bool:
         if n_levels > max(2 * n_classes, len(y) // _ROWS_PER_LEVEL):
             return False
         counts = np.bincount(levels * n_classes + y, minlength=n_levels * n_classes).reshape(n_levels, n_classes)
-        return _names_classes(counts.argmax(1)[levels], y)
+        named = counts.argmax(1)[levels]  # of each class nearly all rows must be
+        return bool(np.mean([(named[y == label] == label).mean() for label in np.unique(y)]) >= _AGREEMENT)
     order = np.argsort(levels, kind="stable")
     same_level, same_number = (part[order][1:] == part[order][:-1] for part in (levels, y))
     chance = float(np.square(np.unique(y, return_counts=True)[1] / len(y)).sum())
     enough = chance < 0.1 and same_level.sum() >= max(_LEAST_ROWS, len(y) / 20)
     return bool(enough and same_number[same_level].mean() >= _AGREEMENT)
-
-
-def _names_classes(named: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Whether nearly all rows of each class are given that class."""
-    return bool(np.mean([(named[y == label] == label).mean() for label in np.unique(y)]) >= _AGREEMENT)
 
 
 def dividing_end(y: NDArray[Any], values: Vector) -> float | None:

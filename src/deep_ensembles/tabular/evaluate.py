@@ -2,31 +2,18 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deep_ensembles import report
 from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing, progress
-from deep_ensembles.columns import Date, Errors, Schema, TableError, kind_of, read_times
+from deep_ensembles.columns import Date, Schema, TableError, kind_of, read_times
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
-from deep_ensembles.report import (
-    Batch,
-    Evaluation,
-    Influences,
-    Reasons,
-    Report,
-    RowFacts,
-    Score,
-    Unseen,
-    evaluate,
-    explain,
-    influences,
-    unseen_columns,
-)
 from deep_ensembles.tabular.files import BATCH_ROWS, TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import Profiler, TableModel
@@ -41,7 +28,7 @@ _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
 def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, errors: str = "refuse", explained: bool = False,
-                   table: str | None = None, verbose: int = 0) -> Report:  # fmt: skip
+                   table: str | None = None, verbose: int = 0) -> report.Report:  # fmt: skip
     """How good predictions for the rows of a table are, given what happened.
 
     Arguments:
@@ -56,12 +43,11 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
     model.schema.check(files.names)
     if model.target.name not in files.names:
         raise TableError(f"the table lacks the column `{model.target.name}`, without which predictions cannot be judged")
-    profiler, facts = Profiler(model.schema, model.facts), RowFacts(model.target.name, unit=model.target.unit)
-    rows = _Rows(model, files.counting(errors), _about(model, files), profiler, facts)
+    rows = _Rows(model, files, errors)
     with torch.inference_mode(), progress("evaluating", files.n_rows, "rows", verbose=verbose) as update:
         shown: dict[str, Any] = {name: getattr(rows, name) for name in ("columns", "unseen", "about", "facts")}
         shown |= {"constant": model.constant, "labels": model.labels, "coverage": coverage}
-        evaluation = evaluate(rows.batches(files, update), **shown)
+        evaluation = report.evaluate(rows.batches(update), **shown)
     if rows.strange:
         evaluation = _counting_wrong(evaluation, rows.strange)
     if told := rows.about.get("Rows of training"):
@@ -70,40 +56,33 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
     if explained and evaluation.n_rows > 1 and len(names) <= _MOST_EXPLAINED:
         inputs, targets = map(np.concatenate, zip(*rows.some, strict=True))
         few: dict[str, Any] = {"repeats": 2, "most_predictions": _MOST_PREDICTIONS}
-        found = influences(model.ensemble, inputs, model.schema.places, names, targets, **few)
+        found = report.influences(model.ensemble, inputs, model.schema.places, names, targets, **few)
         evaluation, names = replace(evaluation, influences=found), [each.column for each in found.columns]
     evaluation = replace(evaluation, columns=rows.profiler.facts(names))
-    return Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
+    return report.Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
 
 
-@dataclass
 class _Rows:
     """Rows to score, and what the report shows of them: filled in as they are read."""
 
-    model: TableModel
-    errors: Errors
-    about: dict[str, Any]
-    profiler: Profiler
-    facts: RowFacts
-    columns: dict[str, Any] = field(default_factory=dict)
-    unseen: list[Unseen] = field(default_factory=list)
-    some: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)
-    strange: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        self.trained = np.array(self.model.facts.get("row_keys", []), dtype=np.uint64)
+    def __init__(self, model: TableModel, files: TableFiles, errors: str) -> None:
+        self.model, self.files, self.errors = model, files, files.counting(errors)
+        self.about, self.profiler = _about(model, files), Profiler(model.schema, model.facts)
+        self.facts = report.RowFacts(model.target.name, unit=model.target.unit)
+        self.columns, self.unseen, self.strange = dict[str, Any](), list[report.Unseen](), Counter[str]()
+        self.some: list[tuple[np.ndarray, np.ndarray]] = []
+        self.trained = np.array(model.facts.get("row_keys", []), dtype=np.uint64)
         self.met = np.zeros(len(self.trained), dtype=bool)
 
-    def batches(self, files: TableFiles, update: Any) -> Iterator[Batch]:
+    def batches(self, update: Any) -> Iterator[report.Batch]:
         """Predictions and targets; what is known of columns is complete when the last batch was asked for."""
         schema, target = self.model.schema, self.model.target
-        kept, places = list[pa.Table](), list[np.ndarray]()
+        kept, places, files = list[pa.Table](), list[np.ndarray](), self.files
         counts = np.zeros(len(schema.columns), dtype=np.int64)
         examples: list[dict[str, None]] = [{} for _ in schema.columns]
-        member, first_row = self.model.single, 1
         time = time_column(schema, self.model.facts, files.names)
         shown = [*dict.fromkeys([*schema.names[:SHOWN_COLUMNS], *([] if time is None else [time])])]
-        for batch in files.batches(list(dict.fromkeys([*schema.names, *shown, target.name])), BATCH_ROWS):
+        for first_row, batch in files.numbered(list(dict.fromkeys([*schema.names, *shown, target.name])), BATCH_ROWS):
             y = target.read(batch.column(target.name), first_row, "missing" if target.classes else self.errors)
             known = ~np.isnan(y)
             if target.classes:
@@ -113,7 +92,6 @@ class _Rows:
             inputs, unseen = schema.encode_with_unseen(batch, self.errors, first_row)
             inputs, unseen, cells = inputs[known], unseen[known], batch.filter(pa.array(known))
             places.append(rows)
-            first_row += batch.num_rows
             update(advance=batch.num_rows)
             if not len(inputs):
                 continue
@@ -127,13 +105,11 @@ class _Rows:
             few = slice(None, None, 1 + len(inputs) // _EXPLAINED_ROWS)
             self.some.append((inputs[few], codes[few]))
             self.met |= np.isin(self.trained, row_keys(np.column_stack([inputs, y[known]])))
-            single = self.model.bounded(member(inputs)) if self.model.ensemble.n_members > 1 else None
-            point = getattr(self.model.ensemble.head, "point", None)
-            yield Batch(self.model.bounded(self.model.ensemble(inputs)), torch.from_numpy(codes), single, point)
+            yield self.model.batch(inputs, codes)
         if not (n_rows := sum(map(len, places))):
             what = "class that training saw" if self.strange else "value"
             raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
-        if left_out := first_row - 1 - n_rows - self.strange.total():
+        if left_out := first_row - 1 + batch.num_rows - n_rows - self.strange.total():
             self.about["Left out"] = f"{left_out} row{'s' * (left_out != 1)} without a value of {target.name}"
         if len(self.met) and (share := self.met.mean()) >= _MANY_TRAINED:
             told = f"{share:.0%} of the rows that it was trained on are among these, which flatters scores"
@@ -142,21 +118,21 @@ class _Rows:
             self.about["Files"] = " · ".join(files.notes)
         whole = together(kept)
         self.columns |= {name: whole[name] for name in schema.names[:SHOWN_COLUMNS]}
-        self.unseen += unseen_columns(schema.columns, counts.tolist(), examples, n_rows)
+        self.unseen += report.unseen_columns(schema.columns, counts.tolist(), examples, n_rows)
         self.facts.groups, self.facts.numbers = self.profiler.groups(), np.concatenate(places)
         self.facts.times, self.facts.time = None if time is None else row_times(time, whole[time]), time or ""
 
 
-def _counting_wrong(evaluation: Evaluation, strange: Counter[str]) -> Evaluation:
+def _counting_wrong(evaluation: report.Evaluation, strange: Counter[str]) -> report.Evaluation:
     """The evaluation with rows of classes that training did not see, which no prediction can name, as wrong."""
     count, accuracy = strange.total(), evaluation.scores[0]
     between = "; " if any("," in name for name in strange) else ", "
     names = between.join([*(f"{name} {rows}" for name, rows in strange.most_common(10)), *["…"] * (len(strange) > 10)])
     shown = f"{count} row{'s' * (count != 1)} of classes that training did not see ({names})"
     part = evaluation.n_rows / (evaluation.n_rows + count)
-    values = {name: None if (value := getattr(accuracy, name)) is None else value * part for name in ("single", "constant")}
-    over_all = Score("Accuracy, all rows", f"share of all rows; {shown} count as wrong", "higher", accuracy.ensemble * part,
-                     share=True, **values)  # fmt: skip
+    values: Any = [None if value is None else value * part for value in accuracy.values]
+    meaning = f"share of all rows; {shown} count as wrong"
+    over_all = report.Score("Accuracy, all rows", meaning, "higher", *values, share=True)  # type: ignore[misc]
     told = f"{evaluation.summary} {shown} count as wrong: of all rows {over_all.text(over_all.ensemble)} are right."
     scores = (accuracy, over_all, *evaluation.scores[1:])
     return replace(evaluation, scores=scores, summary=told, about={**evaluation.about, "Unseen classes": shown})
@@ -205,15 +181,14 @@ def describe_recalibration(fitted: Recalibration | None) -> str:
     return "isotonic; predicted levels are replaced by those that held-out rows showed"
 
 
-def scores_listing(evaluation: Evaluation, title: str) -> Listing:
+def scores_listing(evaluation: report.Evaluation, title: str) -> Listing:
     """Scores beside those of one network and of a constant, each with its meaning."""
-    rows = [[score.name, *map(score.text, (score.ensemble, score.single, score.constant)), score.meaning]
-            for score in evaluation.scores]  # fmt: skip
+    rows = [[score.name, *map(score.text, score.values), score.meaning] for score in evaluation.scores]
     return Listing(title, ["score", "ensemble", "one network", "constant", "meaning"], rows, words=["meaning"])
 
 
 def explain_table(model: TableModel, data: Any, *, row: int | None = None, errors: str = "refuse", table: str | None = None,
-                  log: Callable[[str], None] = lambda note: None) -> Influences | Reasons:  # fmt: skip
+                  log: Callable[[str], None] = lambda note: None) -> report.Influences | report.Reasons:  # fmt: skip
     """Which columns drive predictions for the rows of a table, and how unsure they are.
 
     Arguments:
@@ -228,24 +203,22 @@ def explain_table(model: TableModel, data: Any, *, row: int | None = None, error
     schema.check(files.names)
     has_target = target.name in files.names
     wanted = [*schema.names, *([target.name] if has_target else [])]
-    inputs, targets, first_row, reading = [], [], 1, files.counting(errors)
-    for batch in files.batches(wanted):
+    inputs, targets, reading = [], [], files.counting(errors)
+    for first_row, batch in files.numbered(wanted):
         inputs.append(schema.encode(batch, reading, first_row))
         if has_target:
             targets.append(target.read(batch.column(target.name), first_row, "missing" if target.classes else reading))
-        first_row += batch.num_rows
-        if row is None and first_row > _MOST_ROWS:
+        if row is None and first_row + batch.num_rows > _MOST_ROWS:
             break
     for note in files.notes:
         log(note)
     rows, known = np.concatenate(inputs), np.concatenate(targets) if has_target else None
-    if row is not None:
-        if not 1 <= row < first_row:
-            raise TableError(f"`row` must be from 1 to {first_row - 1}, got {row}")
-        return explain(model.ensemble, rows, schema.places, schema.labels, row=row - 1)
-    if known is not None:
+    if row is not None and not 1 <= row <= len(rows):
+        raise TableError(f"`row` must be from 1 to {len(rows)}, got {row}")
+    if row is None and known is not None:
         rows, known = rows[~np.isnan(known)], known[~np.isnan(known)]
         known = known.astype(np.int64) if target.classes else known
-    if len(rows) < 2:
+    if row is None and len(rows) < 2:
         raise TableError("explanations need at least 2 rows" + f" with a value of `{target.name}`" * has_target)
-    return explain(lambda inputs: model.bounded(model.ensemble(inputs)), rows, schema.places, schema.labels, known)
+    place = None if row is None else row - 1
+    return report.explain(lambda each: model.bounded(model.ensemble(each)), rows, schema.places, schema.labels, known, place)

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -54,10 +55,10 @@ class ParquetFile:
             with _opened(self.path) as file:
                 stored = file.schema_arrow.names
                 wanted = [stored[place] for place in places]
-                everything = not wanted or any(stored.count(name) > 1 for name in wanted)
-                for batch in file.iter_batches(most, groups, None if everything else wanted):
-                    chosen = [batch.column(key) for key in (places if everything else wanted)]
-                    yield _named(list(map(_without_dictionary, chosen)), columns, batch.num_rows)
+                are_repeated = any(stored.count(name) > 1 for name in wanted)
+                for batch in file.iter_batches(most, groups, None if are_repeated else wanted):
+                    chosen = [batch.column(key) for key in (places if are_repeated else wanted)]
+                    yield pa.RecordBatch.from_arrays(list(map(_without_dictionary, chosen)), list(columns))
         except (pa.ArrowException, OSError) as error:
             raise TableError(f"{self.path} cannot be read ({_line(error)}); is it complete?") from error
 
@@ -79,12 +80,6 @@ def _opened(path: Path) -> parquet.ParquetFile:
 
 def _without_dictionary(values: pa.Array) -> pa.Array:
     return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
-
-
-def _named(columns: list[pa.Array], names: Sequence[str], rows: int) -> pa.RecordBatch:
-    if columns:
-        return pa.RecordBatch.from_arrays(columns, list(names))
-    return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
 def _line(error: BaseException) -> str:
@@ -137,22 +132,23 @@ class TableFiles:
             columns: which, in the order wanted; all by default.
             batch_rows: the most rows at once.
         """
+        return (batch for _, batch in self.numbered(columns, batch_rows) if batch.num_rows)
+
+    def numbered(self, columns: Sequence[str] | None, batch_rows: int = 65536) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches with the number of their first row, from 1, at least one, be it empty; arguments as for `batches`."""
         check_integer("batch_rows", batch_rows, low=1)
-        wanted = self._wanted(columns)
+        wanted, first_row = self.names if columns is None else tuple(columns), 1
+        self.check_columns(wanted)
         with _without_folder(self.folder):
-            for file in self.files:
-                yield from file.batches(wanted, batch_rows)
+            for batch in chain.from_iterable(file.batches(wanted, batch_rows) for file in self.files):
+                yield first_row, batch
+                first_row += batch.num_rows
+        if first_row == 1:
+            yield 1, pa.record_batch({name: pa.array([], pa.string()) for name in wanted})
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows at once; columns that parts store as different types are brought to a common one, if need be text."""
-        names = self._wanted(columns)
-        tables = [pa.Table.from_batches([batch]) for batch in self.batches(names, _ROWS_AT_ONCE)]
-        return together(tables) if tables else pa.table({name: pa.array([], pa.string()) for name in names})
-
-    def _wanted(self, columns: Sequence[str] | None) -> tuple[str, ...]:
-        wanted = self.names if columns is None else tuple(columns)
-        self.check_columns(wanted)
-        return wanted
+        return together([pa.Table.from_batches([batch]) for _, batch in self.numbered(columns, _ROWS_AT_ONCE)])
 
     def check_columns(self, wanted: Iterable[str]) -> None:
         """Raise for the first of some names that no column has."""

@@ -28,7 +28,7 @@ from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_value
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
-from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, profile_data, sampled_keys
+from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, sampled_keys
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
 from deep_ensembles.training import Checkpoint
@@ -104,7 +104,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         "chosen": fitted.chosen | {"recalibration": repr(ensemble.recalibration)},
         "single_recalibration": describe(single),
         "training": _training(ensemble, fitted.chosen, limit, tries_less),
-        "profiles": profile_data(profile_columns(schema, train.table)),
+        "profiles": profile_columns(schema, train.table),
         "row_keys": sampled_keys(row_keys(np.column_stack([inputs, train.y]))),
     }
     model = TableModel(schema, train.target, ensemble, facts)
@@ -113,7 +113,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     log(f"recalibration: {recalibrated}")
     log(f"training took {seconds:.0f} s: {facts['training']}")
     if unseen is not None and known is not rest:
-        judged, batches = rest, iter([_batch(ensemble, single, held, unseen, rest.y)])
+        judged, batches = rest, iter([model.batch(unseen, rest.y)])
     elif is_nested and (parts := _nested_parts(train, inputs, settings)):
         judged = train.take(np.concatenate([part for _, part in parts]))
         batches = (_nested(train, inputs, settings, *part) for part in parts)
@@ -168,16 +168,9 @@ def _nested(train: TableData, inputs: NDArray[np.float32], settings: TableSettin
     """Some rows as they are predicted by what is made of others, from the first choice to the recalibration."""
     known = train.take(rows)
     ensemble = _trained(known.task(inputs[rows]), settings).ensemble
-    ensemble, single, held = _recalibrated(ensemble, *_out_of_fold(ensemble, inputs[rows], known), settings)
-    return _batch(ensemble, single, held, inputs[part], train.y[part])
-
-
-def _batch(ensemble: Ensemble, single: Any, held: HeldOut, inputs: NDArray[np.float32], y: NDArray[Any]) -> Batch:
-    """Rows as they are predicted by all networks and by the first alone."""
-    bounded = held.bounds or (lambda prediction: prediction)
-    first = replace(ensemble.subset(1), recalibration=single)
-    whole, one = (bounded(networks(inputs)) for networks in (ensemble, first))
-    return Batch(whole, torch.from_numpy(y), one, held.point)
+    ensemble, single, _ = _recalibrated(ensemble, *_out_of_fold(ensemble, inputs[rows], known), settings)
+    facts = {"settings": asdict(settings), "single_recalibration": describe(single)}
+    return TableModel(train.schema(settings), train.target, ensemble, facts).batch(inputs[part], train.y[part])
 
 
 def _by_recipe(settings: TableSettings) -> bool:

@@ -23,7 +23,7 @@ from deep_ensembles.columns import TASKS, Boolean, Category, Column, Date, Schem
 from deep_ensembles.columns.date import CLOCKS
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.report import ColumnFacts, Groups
+from deep_ensembles.report import Batch, ColumnFacts, Groups
 from deep_ensembles.report.constant import constant_prediction
 from deep_ensembles.report.words import cell
 from deep_ensembles.settings import restore
@@ -86,20 +86,20 @@ class Profile:
         return told[11:16] if self.column.pattern in CLOCKS else told[:10]
 
 
-def profile_columns(schema: Schema, table: Any) -> list[Profile | None]:
-    """The profiles of columns in at most 20 000 rows of a table; None for text."""
+def profile_columns(schema: Schema, table: Any) -> list[dict[str, Any] | None]:
+    """The profiles of columns in at most 20 000 rows of a table, as plain data for a model file; None for text."""
     rows = np.unique(np.linspace(0, table.num_rows - 1, min(table.num_rows, _SAMPLE_ROWS)).astype(np.int64))
     some = table.take(pa.array(rows))
     return [_profile(column, column.read(column.cells(some), "missing")) for column in schema.columns]
 
 
-def _profile(column: Column, read: NDArray[Any]) -> Profile | None:
+def _profile(column: Column, read: NDArray[Any]) -> dict[str, Any] | None:
     if read.ndim > 1:
         return None
     profile, known = Profile(column), read[np.isfinite(read)]
     if not profile.levels and len(known):
         profile = Profile(column, tuple(np.unique(np.quantile(known, np.arange(1, _PARTS) / _PARTS)).tolist()))
-    return Profile(column, profile.ends, tuple(profile.count(profile.codes(read)).tolist()))
+    return {"ends": list(profile.ends), "counts": profile.count(profile.codes(read)).tolist()}
 
 
 def sampled_keys(keys: NDArray[np.uint64]) -> list[int]:
@@ -107,11 +107,6 @@ def sampled_keys(keys: NDArray[np.uint64]) -> list[int]:
     if len(np.unique(keys)) < _LEAST_DIFFERENT * len(keys):
         return []
     return keys[:: 1 + len(keys) // _KEPT_KEYS].tolist()
-
-
-def profile_data(profiles: Sequence[Profile | None]) -> list[dict[str, Any] | None]:
-    """Plain data for a model file."""
-    return [None if each is None else {"ends": list(each.ends), "counts": list(each.counts)} for each in profiles]
 
 
 def profiles_from(schema: Schema, facts: Mapping[str, Any]) -> list[Profile | None] | None:
@@ -143,17 +138,13 @@ class Profiler:
 
     def add(self, batch: Any) -> None:
         """Count the rows of a batch."""
-        self.profiles = profile_columns(self.schema, batch) if self.profiles is None else self.profiles
-        for place, profile in enumerate(self.profiles):
-            column = self.schema.columns[place]
-            read = column.read(column.cells(batch), "missing")
-            if profile is None:  # text, of which only gaps are counted
-                n_missing = int(np.isnan(read[:, 0]).sum())
-                self.counts[place] = self.counts[place] + np.array([len(read) - n_missing, n_missing])
-            else:
-                codes = profile.codes(read)
-                self.counts[place] = self.counts[place] + profile.count(codes)
-                self.codes[place] += [codes] if place < _MOST_GROUPED else []
+        if self.profiles is None:
+            self.profiles = profiles_from(self.schema, {"profiles": profile_columns(self.schema, batch)})
+        for place, (column, known) in enumerate(zip(self.schema.columns, self.profiles or (), strict=True)):
+            read, profile = column.read(column.cells(batch), "missing"), known or Profile(column)
+            codes = profile.codes(read if read.ndim == 1 else read[:, 0])  # of text only gaps are counted
+            self.counts[place] = self.counts[place] + profile.count(codes)
+            self.codes[place] += [codes] if known and place < _MOST_GROUPED else []
 
     def groups(self) -> list[Groups]:
         """What a report looks at, of the columns that are not text."""
@@ -214,6 +205,12 @@ class TableModel:
         """The first network alone, recalibrated by the same rows."""
         return replace(self.ensemble.subset(1), recalibration=restore(self.facts.get("single_recalibration")))
 
+    def batch(self, inputs: NDArray[np.float32], y: NDArray[Any]) -> Batch:
+        """What all networks predict for inputs, and the first alone, beside what happened: for a report."""
+        one = self.bounded(self.single(inputs)) if self.ensemble.n_members > 1 else None
+        point = getattr(self.ensemble.head, "point", None)
+        return Batch(self.bounded(self.ensemble(inputs)), torch.from_numpy(y), one, point)
+
     @property
     def labels(self) -> list[str] | None:
         """The names of the classes, as text; None for numbers."""
@@ -226,8 +223,7 @@ class TableModel:
         if self.target.classes:
             return Categorical(probs=torch.tensor(known["shares"], dtype=torch.float64))
         if known.get("raw") is not None:
-            same: Any = constant_prediction(self.ensemble, known["raw"], 0)
-            return same
+            return constant_prediction(self.ensemble, known["raw"], 0)  # type: ignore[return-value]
         mean, deviation = (torch.tensor(known[moment], dtype=torch.float64) for moment in ("mean", "std"))
         return Normal(mean, deviation)
 

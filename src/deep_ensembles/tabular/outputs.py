@@ -226,15 +226,15 @@ def check_names(model: TableModel, names: Sequence[str], options: PredictionOpti
 
 
 def predict_batch(
-    model: TableModel, options: PredictionOptions, numbered: tuple[pa.RecordBatch, int]
+    model: TableModel, options: PredictionOptions, numbered: tuple[int, pa.RecordBatch]
 ) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
     """Predictions for a batch, and for each column of the model how many values training did not see."""
-    cells, columns, unseen = numbered[0], list[Any](), list[NDArray[np.int64]]()
+    (first_row, cells), columns, unseen = numbered, list[Any](), list[NDArray[np.int64]]()
     with torch.inference_mode():
         for part in model.every:
             # Columns of several targets are the same, and counted once.
             errors = "missing" if unseen and options.errors != "refuse" else options.errors
-            inputs, is_unseen = part.schema.encode_with_unseen(cells, errors, numbered[1])
+            inputs, is_unseen = part.schema.encode_with_unseen(cells, errors, first_row)
             unseen.append(is_unseen.sum(0))
             mixture, fitted = part.ensemble.mixture(inputs), part.ensemble.recalibration
             batch = _Batch(part, options, *map(part.bounded, (mixture, mixture if fitted is None else fitted(mixture))))

@@ -25,7 +25,7 @@ from deep_ensembles._files import file_system, location, write_atomically
 from deep_ensembles._terminal import Listing, progress
 from deep_ensembles.columns import TableError, check_known
 from deep_ensembles.execution import Execution, InProcess
-from deep_ensembles.tabular.files import BATCH_ROWS, Source, TableFiles, is_part, open_table, sources
+from deep_ensembles.tabular.files import BATCH_ROWS, Source, is_part, open_table, sources
 from deep_ensembles.tabular.model import TableModel
 from deep_ensembles.tabular.outputs import PredictionOptions, check_names, check_task, column_names, predict_batch
 from deep_ensembles.tabular.writing import TABLES, check_output, writing
@@ -86,7 +86,7 @@ def predict_table(
     rows, abstained, marks = 0, 0, [name for name in column_names(model, chosen) if name.startswith("abstain")]
     counts = np.zeros(len(model.schema.columns), dtype=np.int64)
     with writing(out) as table, progress("predicting", files.n_rows, "rows", verbose=verbose) as update:
-        for done, unseen in _in_order(partial(predict_batch, model, chosen), _numbered(files, wanted), workers):
+        for done, unseen in _in_order(partial(predict_batch, model, chosen), files.numbered(wanted, BATCH_ROWS), workers):
             abstained += sum(pc.sum(done.column(name)).as_py() or 0 for name in marks)
             table.write(done)
             rows += done.num_rows
@@ -95,16 +95,6 @@ def predict_table(
     ignored = [name for name in model.schema.extra(files.names) if name not in (model.target.name, *chosen.keep)]
     unseen_rows = {name: int(count) for name, count in zip(model.schema.labels, counts, strict=True) if count}
     return Predicted(rows, None if chosen.threshold is None else abstained, ignored, unseen_rows, notes=files.notes)
-
-
-def _numbered(files: TableFiles, names: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Batches with the number of their first row; at least one, be it empty."""
-    first_row = 1
-    for batch in files.batches(names, BATCH_ROWS):
-        yield batch, first_row
-        first_row += batch.num_rows
-    if first_row == 1:
-        yield pa.record_batch({name: pa.array([], pa.string()) for name in names}), 1
 
 
 def _in_order(function: Callable[[Any], Result], items: Iterable[Any], workers: int) -> Iterator[Result]:
@@ -268,7 +258,7 @@ def predict_row(model: TableModel, row: Mapping[str, Any], out: Source | None = 
     wanted = dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep])
     check_names(model, list(wanted), chosen)
     cells = pa.record_batch({name: pa.array([row.get(name)]) for name in wanted})
-    done, unseen = predict_batch(model, chosen, (cells, 1))
+    done, unseen = predict_batch(model, chosen, (1, cells))
     if out is not None:
         with writing(out) as table:
             table.write(done)

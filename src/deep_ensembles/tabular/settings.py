@@ -1,6 +1,7 @@
 """How a table is learnt: settings that can be printed, kept in a file, and read again."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -180,16 +181,14 @@ def _toml(value: Any) -> str:
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings in a file, from its line `[settings]` to the next blank one; what `fit` prints will do."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TableError(f"the settings in {path} cannot be read ({error})") from error
-    stripped = [line.strip() for line in lines]
-    if _HEADING not in stripped:
+    found = re.search(rf"^[ \t]*{re.escape(_HEADING)}[ \t]*$(\n.*\S.*)*", text, re.MULTILINE)
+    if found is None:
         raise TableError(f"{path} has no line {_HEADING} with settings below it")
-    start = stripped.index(_HEADING)
-    end = next((i for i in range(start, len(lines)) if not stripped[i]), len(lines))
     try:
-        settings: dict[str, Any] = tomllib.loads("\n".join(stripped[start:end]))["settings"]
+        settings: dict[str, Any] = tomllib.loads(found[0])["settings"]
     except tomllib.TOMLDecodeError as error:
         raise TableError(f"the settings in {path} are not TOML: {error}") from error
     known = [setting.name for setting in fields(TableSettings)]

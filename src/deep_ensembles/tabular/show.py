@@ -60,9 +60,8 @@ class ModelSummary:
         listings += [] if self.schema is None else [self.schema.listing()]
         listings += [f"noted in training rows: {note}" for note in self.about.get("notes", ())]
         known = {name: value for name, value in self.scores.items() if value is not None}
-        scores = [
-            [name, f"{100 * value:.1f} %" if name in self.about["shares"] else _text(value)] for name, value in known.items()
-        ]
+        shares = self.about.get("shares", ())
+        scores = [[name, f"{100 * value:.1f} %" if name in shares else _text(value)] for name, value in known.items()]
         listings += [Listing("Held-out scores", ["score", "value"], scores)] if scores else []
         listings += [chosen_listing(self.chosen)] if self.chosen else []
         return [*listings, *(listing for other in self.beside for listing in other.listings()[:-3]), *self._uses()]
@@ -112,9 +111,8 @@ def _text(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, str) and (found := _OBJECT.fullmatch(value)):
         name, given = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", found[1]).lower(), re.sub(r"\w+=None(, |$)", "", found[2])
-        settings = (
-            re.sub(r"\d+\.\d{4,}", lambda digits: f"{float(digits[0]):.4g}", given).replace("=", " ").replace("_", " ")
-        )
+        short = re.sub(r"\d+\.\d{4,}", lambda digits: f"{float(digits[0]):.4g}", given)
+        settings = short.replace("=", " ").replace("_", " ")
         return f"{name} ({settings})" if 0 < len(settings) <= _MOST_SETTINGS else name
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {_text(item)}" for name, item in value.items())

@@ -45,15 +45,16 @@ def fetched(source: str, folder: Path, is_part: Callable[[str], bool]) -> list[P
         return [folder / "standard input"]
     try:
         system, path = file_system(source)
-        inside = sorted(system.ls(path, detail=False)) if system.isdir(path) else []
-        copies = {file: folder / posixpath.basename(file) for file in inside if is_part(posixpath.basename(file))}
-        for file, copy in (copies or {path: folder / posixpath.basename(path)}).items():
+        inside = system.ls(path, detail=False) if system.isdir(path) else []
+        files = sorted(file for file in inside if is_part(posixpath.basename(file))) or [path]
+        copies = {file: folder / posixpath.basename(file) for file in files}
+        for file, copy in copies.items():
             system.get_file(file, str(copy))
     except ImportError as error:
         raise TableError(f"{source} needs a package that is not there: {error}") from error
     except (OSError, ValueError) as error:
         raise TableError(f"{source} cannot be read ({str(error) or type(error).__name__:.200})") from error
-    return list(copies.values()) or [folder / posixpath.basename(path)]
+    return list(copies.values())
 
 
 def unpacked(path: Path, table: str | None, folder: Path) -> list[Path]:

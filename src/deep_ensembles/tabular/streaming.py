@@ -54,11 +54,12 @@ class TableSample:
 
 def read_sample(files: TableFiles) -> TableSample:
     """A sample of the rows, evenly spread, and rows that show what else there is."""
-    n_rows, first = files.n_rows or 0, 0
+    n_rows = files.n_rows or 0
     numbers = sample_numbers(n_rows, 8 * len(files.names)) if n_rows else np.empty(0, np.int64)
-    sampled, others = [pa.table({name: pa.array([], pa.null()) for name in files.names})], {}
+    sampled, others = [], {}
     known: dict[str, dict[str, Any]] = {name: {} for name in files.names}
-    for batch in files.batches():
+    for first_row, batch in files.numbered(None):
+        first = first_row - 1
         places = numbers[slice(*np.searchsorted(numbers, (first, first + batch.num_rows)))] - first
         sampled.append(pa.Table.from_batches([batch.take(pa.array(places))]))
         for name, values in zip(files.names, batch.columns, strict=True):
@@ -67,7 +68,6 @@ def read_sample(files: TableFiles) -> TableSample:
                 place = pc.index(pc.is_null(values, nan_is_null=True), True) if value is None else pc.index(values, value)
                 row = max(0, place.as_py())
                 others[name, why] = first + row, pa.Table.from_batches([batch.take(pa.array([row]))])
-        first += batch.num_rows
     more = {number: row for number, row in others.values() if not (numbers == number).any()}
     gaps = frozenset(name for name in files.names if "gap" in known[name])
     return TableSample(together([*sampled, *more.values()]), numbers, gaps)

@@ -64,8 +64,7 @@ class Suspicions:
     @cached_property
     def numbers(self) -> Mapping[str, NDArray[np.float64]]:
         """Numbers alone, the target among them."""
-        dates = {part.name for part in self.schema.columns if isinstance(part, columns.Date)}
-        known = {name: values for name, values in self.inputs.items() if name not in dates}
+        known = {part.name: self.inputs[part.name] for part in self.schema.columns if isinstance(part, columns.Number)}
         return known if self.target.classes else {self.target.name: self.y, **known}
 
     def row(self, place: int) -> int:
@@ -74,37 +73,35 @@ class Suspicions:
 
     def determined(self) -> Iterator[str]:
         """Inputs that give the target away."""
-        name, first, given = self.target.name, self.row(0), set()
-        if not self.target.classes:
-            shown = f"{self.y[0]:.6g} in row {first}"
-            for formula, drop in determined_number(self.y, self.inputs):
-                given.add(drop)
-                yield (f"`{name}` is {formula} in nearly all rows ({shown}), which need not be learnt: --drop "
-                       f"{_quoted(drop)} if it is not known beforehand")  # fmt: skip
-            if not given and (found := nearly_determined(self.y, self.inputs)):
-                given, share, how = set(found[0]), np.floor(1e4 * found[1]) / 1e4, found[2]
-                listed, dropped = ", ".join(f"`{column}`" for column in found[0]), ",".join(map(_quoted, found[0]))
-                yield (f"{share:.2%} of what varies in `{name}` is {how} of {listed} ({shown}), which need not be learnt: "
-                       f"--drop {dropped} if it is not known beforehand")  # fmt: skip
-        rows = np.arange(len(self.y)) if self.copies is None else np.unique(self.copies)
-        rows, n_classes = rows[:_ROWS_OF_LEVELS], len(self.target.classes)
-        for column, values in self.inputs.items() if n_classes == 2 else ():
-            if (end := dividing_end(self.y, values)) is not None:
-                given.add(column)
-                yield (f"`{column}` up to {end:.6g} is one class of `{name}` and above the other in nearly all rows, which "
-                       f"need not be learnt: --drop {_quoted(column)} if it is not known beforehand")  # fmt: skip
+        name, first, n_classes, given = self.target.name, self.row(0), len(self.target.classes), set[str]()
+        for said, found in self.given_away():
+            given |= set(found)
+            yield f"{said}, which need not be learnt: {_to_drop(*found)}"
+        rows = (np.arange(len(self.y)) if self.copies is None else np.unique(self.copies))[:_ROWS_OF_LEVELS]
         for column in self.schema.names:
             if column in given or not looked_up(self.y[rows], self.table[column].take(pa.array(rows)), n_classes):
                 continue
             value = self.table[column][0].as_py()
-            if self.target.classes:
+            if n_classes:
                 shown = f"{value!r} is {self.target.classes[int(self.y[0])]!r}, as in row {first}"
-                yield (f"`{column}` names the classes of `{name}` ({shown}), which need not be learnt: --drop "
-                       f"{_quoted(column)} if it is not known beforehand")  # fmt: skip
+                yield f"`{column}` names the classes of `{name}` ({shown}), which need not be learnt: {_to_drop(column)}"
             else:
-                shown = f"{value!r}: {self.y[0]:.6g}, as in row {first}"
-                yield (f"rows of the same `{column}` have the same `{name}` ({shown}): --drop {_quoted(column)} if it is "
-                       f"not known beforehand, --group {_quoted(column)} to be judged by new ones")  # fmt: skip
+                same = f"rows of the same `{column}` have the same `{name}` ({value!r}: {self.y[0]:.6g}, as in row {first})"
+                yield f"{same}: {_to_drop(column)}, --group {_quoted(column)} to be judged by new ones"
+
+    def given_away(self) -> Iterator[tuple[str, list[str]]]:
+        """What gives the target away by its numbers, and which columns these are."""
+        name, shown = self.target.name, f"{self.y[0]:.6g} in row {self.row(0)}"
+        for column, values in self.inputs.items() if len(self.target.classes) == 2 else ():
+            if (end := dividing_end(self.y, values)) is not None:
+                yield f"`{column}` up to {end:.6g} is one class of `{name}` and above the other in nearly all rows", [column]
+        formulas = [] if self.target.classes else determined_number(self.y, self.inputs)
+        for formula, column in formulas:
+            yield f"`{name}` is {formula} in nearly all rows ({shown})", [column]
+        if not self.target.classes and not formulas and (found := nearly_determined(self.y, self.inputs)):
+            names, share, how = found
+            listed = ", ".join(f"`{column}`" for column in names)
+            yield f"{np.floor(1e4 * share) / 1e4:.2%} of what varies in `{name}` is {how} of {listed} ({shown})", names
 
     def totals(self) -> Iterator[str]:
         """Rows that are the sum of others, by their numbers or by what they say."""
@@ -221,6 +218,10 @@ def _sentinels(values: NDArray[np.float64]) -> list[tuple[float, NDArray[np.int6
     return found
 
 
+def _to_drop(*names: str) -> str:
+    return f"--drop {','.join(map(_quoted, names))} if it is not known beforehand"
+
+
 def _quoted(name: str) -> str:
     """A name as the command line takes it in a list."""
     return f'"{name}"' if " " in name or "," in name else name
@@ -283,13 +284,10 @@ def find_copies(
         is_shared = _is_shared(near)
         still = _is_shared(_equal_rows([table[target]], near))[is_shared]
         apart += tuple(sorted(different)) if _are_copies(near) and still.mean() > _COPIED else ()
-    others = [table[name] for name in schema.names if name not in apart]
-    near = _equal_rows(others, alike) if others else alike
+    near = _equal_rows([table[name] for name in schema.names if name not in apart], alike)
     exact = _equal_rows([table[name] for name in apart], near)
-    groups = near if others and _are_copies(near) else exact
-    if not _are_copies(groups):
-        return None
-    return Copies(groups, exact, apart)
+    groups = near if _are_copies(near) else exact
+    return Copies(groups, exact, apart) if _are_copies(groups) else None
 
 
 def _equal_rows(values: Iterable[pa.ChunkedArray], leaders: Groups) -> Groups:

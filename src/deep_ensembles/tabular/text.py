@@ -67,13 +67,15 @@ def read_head(path: Path) -> Head:
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip(' \t\n,;|"'):
         raise TableError(f"{path} is empty; a table has a line of column names and rows below it")
-    text, skipped = _without_blank_lines(text)
+    filled = re.sub(r'\A([ \t,;|"]*\n)*', "", text)  # from the first line on that says something
+    text, skipped = filled, text.count("\n") - filled.count("\n")
     declared = text[4:5] if text[:4].lower() == "sep=" and text[5:6] == "\n" else ""
     if declared:
         text, skipped = text[6:], skipped + 1
-    rows_are_whole = len(raw) < _HEAD or raw.endswith(b"\n")
-    separator = declared or _separator(text, rows_are_whole, "\t" if ".tsv" in path.name.lower() else ",")
-    rows = list(itertools.islice(_rows(text, separator, rows_are_whole), _ROWS))
+    if len(raw) >= _HEAD:  # where it was cut, the last line is not whole
+        text = text[: text.rfind("\n") + 1]
+    separator = declared or _separator(text, "\t" if ".tsv" in path.name.lower() else ",")
+    rows = list(itertools.islice(_rows(text, separator), _ROWS))
     cells = [[_decode(cell.encode("latin-1")) if eight_bit else cell for cell in row] for row, _ in rows]
     n_titles = _count_titles(cells)
     names, titles = tuple(cells[n_titles]) if cells else (), filter(None, itertools.chain(*cells[:n_titles]))
@@ -98,14 +100,6 @@ def _count_titles(rows: list[list[str]]) -> int:
     titles = len(list(itertools.takewhile(is_title, rows)))
     named = rows[titles] if titles < len(rows) - 1 else ["0"]
     return 0 if any(_NUMBER.match(cell) for cell in named) or len(named) != usual else titles
-
-
-def _without_blank_lines(text: str) -> tuple[str, int]:
-    """Text from its first line on that says something, and how many lines stand before it."""
-    skipped = 0
-    while not text.partition("\n")[0].strip(' \t,;|"'):
-        text, skipped = text.partition("\n")[2], skipped + 1
-    return text, skipped
 
 
 def _decode(raw: bytes) -> str:
@@ -133,29 +127,25 @@ def _encoding(path: Path, raw: bytes) -> str:
     raise TableError(f"{path} is not text: its first bytes hold zeros; export it as CSV or Parquet")
 
 
-def _separator(text: str, whole: bool, usual: str) -> str:
+def _separator(text: str, usual: str) -> str:
     """The one that cuts the first rows into the most equal numbers of values, at least two."""
     likely = []
     for separator in _SEPARATORS:
-        lengths = [len(row) for row, _ in itertools.islice(_rows(text, separator, whole), _ROWS)]
+        lengths = [len(row) for row, _ in itertools.islice(_rows(text, separator), _ROWS)]
         common, rows = Counter(lengths).most_common(1)[0] if lengths else (0, 0)
         if common > 1:
             likely.append((rows / len(lengths), separator == usual and rows == len(lengths), common, separator))
     return max(likely)[3] if likely else usual
 
 
-def _rows(text: str, separator: str, whole: bool) -> Iterator[tuple[list[str], int]]:
-    """Rows that are not blank, each with the number of lines before it; the last one only where the text ends with it."""
-    rows: list[tuple[list[str], int]] = []
+def _rows(text: str, separator: str) -> Iterator[tuple[list[str], int]]:
+    """Rows that are not blank, each with the number of lines before it."""
     lines, reader = 0, python_csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     with suppress(python_csv.Error):
         for row in reader:
             if any(row):
-                yield from rows
-                rows = [(row, lines)]
+                yield row, lines
             lines = reader.line_num
-    if whole:
-        yield from rows
 
 
 def unique_names(names: Sequence[str | None]) -> tuple[tuple[str, ...], list[str]]:

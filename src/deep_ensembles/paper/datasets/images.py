@@ -74,8 +74,8 @@ def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDatase
     found = {part: content for part, content in parts.items() if content is not None}
     if not found:
         raise DatasetError(f"{name} is not in {folder}; run: deep-ensembles data fetch {name}")
-    counts = {part: len(found[part][1]) if part in found else 0 for part in parts}
-    shares = [f"{counts[part]} of {total} {WORDS[part]}" for part, (total, _) in PARTS[name].items()]
+    counts = [len(found[part][1]) if part in found else 0 for part in parts]
+    shares = [f"{n} of {PARTS[name][part][0]} {WORDS[part]}" for n, part in zip(counts, parts, strict=True)]
     return ImageDataset(
         *(name, {part: content[:2] for part, content in found.items()}, next(iter(found.values()))[2]),
         description=f"{card.description}; here: {' and '.join(shares)} images",
@@ -136,14 +136,12 @@ def read_cifar(path: Path) -> tuple[Labelled, Labelled]:
     with reading(path), tarfile.open(path) as archive:
         files = {Path(member.name).name: member for member in archive.getmembers() if member.isfile()}
         names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
-        batches = [archive.extractfile(files[name]).read() for name in names]  # type: ignore[union-attr]
-        train, test = (
-            np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32) for content in (b"".join(batches[:5]), batches[5])
-        )
-    return _records(train), _records(test)
+        *train, test = (archive.extractfile(files[name]).read() for name in names)  # type: ignore[union-attr]
+        return _records(b"".join(train)), _records(test)
 
 
-def _records(records: NDArray[np.uint8]) -> Labelled:
+def _records(content: bytes) -> Labelled:
+    records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
     planes = records[:, 1:].reshape(-1, 3, 32, 32)
     return np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), records[:, 0]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from deep_ensembles.fitting import CrossValidation, cross_validate
 from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Cell, Outcome, Selection, evenly_spaced
 from deep_ensembles.paper.probabilistic_backpropagation import fit_runs
+from deep_ensembles.report.splits import over_splits
 from deep_ensembles.training import Constant, Cosine
 
 METRICS = ("rmse", "nll", "nll_mixture", "crps", "coverage_90")
@@ -30,6 +31,7 @@ RATES: dict[str, dict[str, Any]] = {
     "0.01": {"learning_rate": 0.01, "schedule": Constant()},
     "0.01, decayed": {"learning_rate": 0.01, "schedule": Cosine()},
 }
+Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, list[float]]]  # (data set, method) -> metric -> one per split
 HELD_OUT, CHOOSING_MEMBERS = 0.2, 5
 DROPOUT_EPOCHS, DROPOUT_RATES = 400, (0.005, 0.01, 0.05, 0.1)
 
@@ -170,6 +172,12 @@ def trainings(methods: Sequence[str]) -> list[str]:
     """The trainings that give these methods."""
     needed = {METHODS[method].training for method in methods}
     return [training for training in TRAININGS if training in needed]
+
+
+def score_rows(scores: Scores, printed: Callable[..., Mapping[str, float | None]]) -> list[dict[str, Any]]:
+    """A mapping per data set, method and metric: mean and spread over splits beside what the paper prints."""
+    return [{"dataset": dataset, "method": method, "metric": name, **over_splits(values), **printed(name, dataset, method)}
+            for (dataset, method), metrics in scores.items() for name, values in metrics.items() if values]  # fmt: skip
 
 
 def component_arrays(predictions: Sequence[Mixture]) -> dict[str, np.ndarray]:

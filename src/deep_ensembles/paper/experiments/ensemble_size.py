@@ -92,10 +92,8 @@ def summarise_sizes(
 
 
 def _sizes(records: Sequence[Record], *key: str) -> list[dict[str, Any]]:
-    """Scores by ensemble size of a data set, network and method; of several cells, of all their members together."""
+    """Scores by ensemble size of a data set, network and method, of all members of its cells together."""
     cells = [record for record in records if tuple(record.cell.config[k] for k in ("dataset", "network", "method")) == key]
-    if len(cells) == 1:
-        return cells[0].result["sizes"]
     parts = [record.arrays() for record in cells]
     return _classification.scores_by_size(np.concatenate([part["probabilities"] for part in parts]), parts[0]["label"])
 

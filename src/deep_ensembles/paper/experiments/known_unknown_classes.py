@@ -3,8 +3,9 @@
 The ensembles are those of `ensemble_size`. Figure 6 and the appendix's image grids look at the same cells in their own way.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -37,19 +38,14 @@ SCORES: dict[str, Callable[[Mixture], Tensor]] = {
     "disagreement": lambda mixture: mixture.disagreement,
 }
 OF_ONE_NETWORK = ("entropy", "confidence")
+SHORT = {"entropy": "entropy", "confidence": "confid.", "mutual information": "mut. inf.", "disagreement": "disagr."}
 COLUMNS = {
-    "mean entropy, known": "entropy:\nknown",
-    "mean entropy, unknown": "entropy:\nunknown",
-    "AUROC, entropy": "AUROC:\nentropy",
-    "AUROC, confidence": "AUROC:\nconfid.",
-    "AUROC, mutual information": "AUROC:\nmut. inf.",
-    "AUROC, disagreement": "AUROC:\ndisagr.",
-    "FPR at 95 %, entropy": "FPR95:\nentropy",
-    "FPR at 95 %, mutual information": "FPR95:\nmut. inf.",
+    **{f"mean entropy, {classes}": f"entropy:\n{classes}" for classes in ("known", "unknown")},
+    **{f"AUROC, {name}": f"AUROC:\n{short}" for name, short in SHORT.items()},
+    **{f"FPR at 95 %, {name}": f"FPR95:\n{SHORT[name]}" for name in ("entropy", "mutual information")},
 }
 THRESHOLDS = np.linspace(0, 0.9, 10)
 TARGETS = (0.8, 0.9, 0.95, 0.99)
-LETTERS = "notmnist"
 MIXED = "mnist + notmnist"
 N_SHOWN = 10
 # Data set -> the experiment that trains ensembles on it, and sets whose images are all of classes they do not know.
@@ -75,25 +71,21 @@ def trained_cell(dataset: str, method: str, selection: Selection) -> Cell:
     return _classification.image_cell(dataset, TRAINED_BY[dataset].networks[0], method, selection.seed, **settings)
 
 
-def unknown_cells(selection: Selection) -> list[Cell]:
+def unknown_cells(selection: Selection, unknown_to: Mapping[str, Sequence[str]] = UNKNOWN) -> list[Cell]:
     """A cell per ensemble and set of unknown classes in the data home; there must be one."""
     cells, home = [], datasets.data_home()
     for dataset in selection.datasets:
-        sums = {name: _classification.set_sums(name) for name in UNKNOWN[dataset] if datasets.card(name).is_here(home)}
+        sums = {name: _classification.set_sums(name) for name in unknown_to[dataset] if datasets.card(name).is_here(home)}
         if not sums:
-            raise missing(UNKNOWN[dataset][0])
+            first = unknown_to[dataset][0]
+            cure = f"run: deep-ensembles data fetch {first}"
+            raise datasets.DatasetError(f"{first}, the unknown classes, is not in {home}; {cure}")
         for unknown, method in product(sums, selection.methods):
             trained = trained_cell(dataset, method, selection)
             about = {"experiment": TRAINED_BY[dataset].name, "known": dataset, "unknown": unknown, "data": sums[unknown]}
             config = {**about, "trained": trained.folder, "training": dict(trained.config)}
             cells.append(Cell(f"{dataset}-{unknown}-{METHODS[method].short}", config))
     return cells
-
-
-def missing(unknown: str) -> datasets.DatasetError:
-    """The error for a set of unknown classes that is not in the data home."""
-    cure = f"run: deep-ensembles data fetch {unknown}"
-    return datasets.DatasetError(f"{unknown}, the unknown classes, is not in {datasets.data_home()}; {cure}")
 
 
 def run_unknown(cell: Cell, root: Path) -> Outcome:
@@ -216,14 +208,6 @@ KNOWN_UNKNOWN_CLASSES = Experiment(
 )  # fmt: skip
 
 
-def notmnist_cells(selection: Selection) -> list[Cell]:
-    """Those cells of `known_unknown_classes` that ask about notMNIST, one per ensemble."""
-    cells = [cell for cell in unknown_cells(selection) if cell.config["unknown"] == LETTERS]
-    if not cells:
-        raise missing(LETTERS)
-    return cells
-
-
 def mixed(record: Record, size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and correctness on the known test images and as many unknown ones, whose predictions are all wrong."""
     of_known, labels, of_unknown = probabilities(record)
@@ -327,7 +311,7 @@ ACCURACY_CONFIDENCE = replace(
     makes="Figure 6: accuracy against confidence on MNIST mixed with NotMNIST, and its inverse",
     takes={"smoke": "a minute", "laptop": "a minute after the ensembles are trained", "paper": "minutes after training"},
     datasets=("mnist",),
-    cells=notmnist_cells,
+    cells=partial(unknown_cells, unknown_to={"mnist": ("notmnist",)}),
     summarise=summarise_accuracy,
     cells_of=KNOWN_UNKNOWN_CLASSES.name,
 )

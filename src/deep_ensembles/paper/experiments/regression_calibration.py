@@ -8,17 +8,17 @@ import torch
 from deep_ensembles import metrics
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Selection, Summary
-from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression
+from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression, score_rows
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
-from deep_ensembles.report.splits import over_splits
 
 LEVELS = tuple(z / 100 for z in range(10, 100, 10))
+METRICS = [f"coverage_{round(100 * level)}" for level in LEVELS]
 PAPER = "year-prediction-msd"
 DATASETS = (PAPER, "protein")
 LABELS = {"ML-5": "learned variance (ML-5)", "MSE-5": "empirical variance (MSE-5)"}
 SMOKE = {"epochs": 2, "splits": 1, "rows": 500}
 # What the paper says in words of its right panel: the 80 % interval holds 20 %.
-PAPER_OBSERVED = {(PAPER, "MSE-5", 0.8): 0.2}
+PAPER_OBSERVED = {("coverage_80", PAPER, "MSE-5"): 0.2}
 
 
 def cells(selection: Selection) -> list[Cell]:
@@ -34,25 +34,14 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
         for method in selection.methods
         if METHODS[method].training == record.cell.config["training"]
     }
-    rows = [
-        {"dataset": dataset, "method": method, "metric": f"coverage_{round(100 * level)}", **over_splits(fractions),
-         "paper": PAPER_OBSERVED.get((dataset, method, level))}
-        for (dataset, method), splits in observed.items()
-        for level, fractions in zip(LEVELS, splits.T, strict=True)
-    ]  # fmt: skip
-    shown = {dataset: [method for method in LABELS if (dataset, method) in observed] for dataset in selection.datasets}
-    columns = ["", *(f"{level:.0%}" for level in LEVELS)]
-    listings = [
-        Listing(f"{dataset}: observed fraction in a z % interval", columns, [
-            [LABELS[method], *(f"{value:.1%}" for value in observed[dataset, method].mean(0))] for method in methods
-        ])
-        for dataset, methods in shown.items()
-    ]  # fmt: skip
-    panels = [
-        Row([_panel(method, observed[dataset, method].mean(0)) for method in methods],
-            f"{dataset}: test rows inside a z % interval", 4.8)
-        for dataset, methods in shown.items()
-    ]  # fmt: skip
+    named = {key: dict(zip(METRICS, splits.T.tolist(), strict=True)) for key, splits in observed.items()}
+    rows = score_rows(named, lambda *key: {"paper": PAPER_OBSERVED.get(key)})
+    listings, panels, columns = [], [], ["", *(f"{level:.0%}" for level in LEVELS)]
+    for dataset in selection.datasets:
+        means = {method: observed[dataset, method].mean(0) for method in LABELS if (dataset, method) in observed}
+        lines = [[LABELS[method], *(f"{value:.1%}" for value in fractions)] for method, fractions in means.items()]
+        listings.append(Listing(f"{dataset}: observed fraction in a z % interval", columns, lines))
+        panels.append(Row([_panel(*mean) for mean in means.items()], f"{dataset}: test rows inside a z % interval", 4.8))
     description = "Expected against observed fraction for learned and empirical variance."
     figures = {"regression_calibration": Figure(panels, width=9.5, description=description)}
     notes = [] if PAPER in selection.datasets else [f"The paper's figure shows {PAPER}, which is not at hand."]

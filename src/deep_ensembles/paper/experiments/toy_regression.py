@@ -10,10 +10,10 @@ import torch
 from deep_ensembles import __version__, log_score
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card, toy_cubic
+from deep_ensembles.paper.experiments import _regression
 from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Outcome, Record, Selection, Summary
-from deep_ensembles.paper.experiments._regression import METHODS, component_arrays, mixtures, train_networks, trainings
 from deep_ensembles.report.charts import Band, Figure, Line, Panel, Points, Row
-from deep_ensembles.report.splits import over_splits, paired
+from deep_ensembles.report.splits import paired
 
 MEMBERS, DEVIATIONS = 5, 3
 DRAWS = {"smoke": 2, "laptop": 20, "paper": 20}  # data sets drawn; the figure shows the first
@@ -39,7 +39,7 @@ def cells(selection: Selection) -> list[Cell]:
     """One cell per way to train."""
     about = {"version": __version__, "seed": selection.seed, "draws": DRAWS[selection.scale]}
     settings = {"epochs": EPOCHS, "learning_rate": LEARNING_RATE, "hidden_units": card("toy_cubic").hidden_units}
-    return [Cell(name, {**about, **settings, "training": name}) for name in trainings(selection.methods)]
+    return [Cell(name, {**about, **settings, "training": name}) for name in _regression.trainings(selection.methods)]
 
 
 def run(cell: Cell, root: Path) -> Outcome:
@@ -48,11 +48,12 @@ def run(cell: Cell, root: Path) -> Outcome:
     drawn = [toy_cubic(config["seed"] + i) for i in range(config["draws"])]
     inputs, targets = (np.concatenate([getattr(dataset, part) for dataset in drawn]) for part in ("inputs", "targets"))
     folds = [(rows, rows[:1]) for rows in np.arange(len(targets)).reshape(len(drawn), -1)]
-    trained = train_networks(inputs, targets, folds, config, n_members=MEMBERS, learning_rate=config["learning_rate"])
-    predictions = component_arrays([ensemble.mixture(GRID[:, None]) for ensemble in trained.ensembles])
+    how = {"n_members": MEMBERS, "learning_rate": config["learning_rate"]}
+    trained = _regression.train_networks(inputs, targets, folds, config, **how)
+    predictions = _regression.component_arrays([ensemble.mixture(GRID[:, None]) for ensemble in trained.ensembles])
     arrays = {**predictions, "x": GRID, "inputs": inputs[:, 0], "targets": targets}
-    methods = [name for name in PANELS if METHODS[name].training == config["training"]]
-    return {"methods": {name: {"scores": _scores(arrays, METHODS[name].members)} for name in methods}}, arrays
+    methods = [name for name in PANELS if _regression.METHODS[name].training == config["training"]]
+    return {"methods": {name: {"scores": _scores(arrays, _regression.METHODS[name].members)} for name in methods}}, arrays
 
 
 def _scores(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[float]]:
@@ -62,7 +63,7 @@ def _scores(arrays: Mapping[str, np.ndarray], members: int) -> dict[str, list[fl
     """
     curves: dict[str, list[torch.Tensor]] = {"nll": [], "truth_inside": [], "std": []}
     truth = torch.from_numpy(GRID**3)
-    for prediction, _ in mixtures(arrays, members):
+    for prediction, _ in _regression.mixtures(arrays, members):
         std = prediction.variance.sqrt()
         curves["nll"].append(log_score(prediction.moment_matched(), truth) + NOISE**2 / (2 * prediction.variance))
         curves["truth_inside"].append(((truth - prediction.mean).abs() <= DEVIATIONS * std).double())
@@ -78,18 +79,14 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     """The four panels, and what the paper concludes from them, over all drawn data sets."""
     scores = {method: result["scores"] for record in records for method, result in record.result["methods"].items()}
     shown = [method for method in PANELS if method in scores and method in selection.methods]
-    rows = [
-        {"dataset": "toy_cubic", "method": method, "metric": metric, **over_splits(values), "paper": None}
-        for method in shown
-        for metric, values in scores[method].items()
-    ]
+    rows = _regression.score_rows({("toy_cubic", method): scores[method] for method in shown}, lambda *key: {"paper": None})
     columns = ["", "NLL near", "NLL far", "truth inside, near", "truth inside, far", "std near", "std far"]
     metrics = ("nll_near", "nll_far", "truth_inside_near", "truth_inside_far", "std_near", "std_far")
     lines = [[method, *(_number(metric, np.mean(scores[method][metric])) for metric in metrics)] for method in shown]
     note = f"Means over {DRAWS[selection.scale]} drawn data sets; near: |x| ≤ 4, far: 4 < |x| ≤ 6."
     listing = Listing("Toy regression: y = x³ + N(0, 3²), 20 points", columns, lines, note)
     arrays = {record.cell.config["training"]: record.arrays() for record in records}
-    panels = [_panel(method, arrays[METHODS[method].training]) for method in shown]
+    panels = [_panel(method, arrays[_regression.METHODS[method].training]) for method in shown]
     title = "A cubic seen through noise: mean ± 3 standard deviations"
     description = "Four panels: data, truth, predicted mean and a band of three standard deviations for each method."
     figures = {"toy_regression": Figure([Row(panels, height=4.2)], title, description=description)}
@@ -111,7 +108,7 @@ def _claims(scores: Mapping[str, Mapping[str, list[float]]]) -> Iterator[Claim]:
 
 
 def _panel(method: str, arrays: Mapping[str, np.ndarray]) -> Panel:
-    prediction, _ = next(mixtures(arrays, METHODS[method].members))  # of the first data set drawn
+    prediction, _ = next(_regression.mixtures(arrays, _regression.METHODS[method].members))  # of the first data set drawn
     mean, reach = prediction.mean.numpy(), DEVIATIONS * prediction.stddev.numpy()
     n_rows = card("toy_cubic").rows
     return Panel(

@@ -11,8 +11,8 @@ import numpy as np
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card
 from deep_ensembles.paper.datasets.uci import SETS, YEAR
+from deep_ensembles.paper.experiments import _regression
 from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Selection, Summary
-from deep_ensembles.paper.experiments._regression import DROPOUT_EPOCHS, EPOCHS, METHODS, regression_cells, run_regression
 from deep_ensembles.report.charts import Figure, Panel, Points, Row
 from deep_ensembles.report.splits import over_splits, paired
 
@@ -32,14 +32,13 @@ VERDICTS: dict[str, Callable[[float, float], bool]] = {  # of the mean of a diff
 UNDERESTIMATES = "The empirical variance of MSE networks underestimates: MSE-5's 90 % interval holds less than 80 %"
 HIDDEN = ("MSE-5", "MSE-10", "ML-5 (rate 0.1)")  # in the figure: their NLL would dwarf the others'
 
-Scores: TypeAlias = Mapping[tuple[str, str], Mapping[str, list[float]]]  # (data set, method) -> metric -> one per split
 Difference: TypeAlias = Mapping[str, Any]
 Verdict: TypeAlias = tuple[str, bool, str]  # data set, whether a statement holds there, and the numbers
 
 
 def cells(selection: Selection) -> list[Cell]:
     """One cell per data set and training."""
-    return regression_cells(selection, partial(_settings, selection.scale))
+    return _regression.regression_cells(selection, partial(_settings, selection.scale))
 
 
 def _settings(scale: str, dataset: str, training: str) -> dict[str, Any]:
@@ -47,8 +46,8 @@ def _settings(scale: str, dataset: str, training: str) -> dict[str, Any]:
     if scale == "smoke":
         return {**SMOKE, "splits": min(about.splits, SMOKE["splits"])}
     if training != "mc-dropout":
-        return {"epochs": EPOCHS}
-    return {"epochs": LARGE_DROPOUT_EPOCHS if scale == "laptop" and about.rows > LARGE else DROPOUT_EPOCHS}
+        return {"epochs": _regression.EPOCHS}
+    return {"epochs": LARGE_DROPOUT_EPOCHS if scale == "laptop" and about.rows > LARGE else _regression.DROPOUT_EPOCHS}
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
@@ -61,11 +60,7 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     scores = {key: recorded[key] for key in product(selection.datasets, selection.methods)}
     shares = {record.cell.config["dataset"]: record.result["test_share"] for record in records}
     differences = _differences(scores, shares)
-    rows = [
-        {"dataset": dataset, "method": method, "metric": metric, **over_splits(values),
-         **dict(zip(("paper", "paper_spread"), printed(metric, dataset, method), strict=True))}
-        for (dataset, method), metrics in scores.items() for metric, values in metrics.items() if values
-    ]  # fmt: skip
+    rows = _regression.score_rows(scores, lambda *key: dict(zip(("paper", "paper_spread"), printed(*key), strict=True)))
     listings = [_listing(dataset, scores, selection.methods) for dataset in selection.datasets]
     listings += _difference_listings(differences)
     panels = [_panel(dataset, scores) for dataset in selection.datasets]
@@ -77,7 +72,7 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     return Summary(rows, claims, listings, differences, figures, notes)
 
 
-def _listing(dataset: str, scores: Scores, methods: Sequence[str]) -> Listing:
+def _listing(dataset: str, scores: _regression.Scores, methods: Sequence[str]) -> Listing:
     columns = ["", "RMSE", "paper", "NLL", "paper", "NLL of mixture", "CRPS", "90 % holds", "splits"]
     lines = []
     for method in methods:
@@ -101,7 +96,7 @@ def _theirs(metric: str, dataset: str, method: str) -> str:
     return "" if mean is None else f"{mean:.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
 
-def _differences(scores: Scores, shares: Mapping[str, float]) -> list[dict[str, Any]]:
+def _differences(scores: _regression.Scores, shares: Mapping[str, float]) -> list[dict[str, Any]]:
     return [
         {"dataset": dataset, "metric": metric, "method": ours, "against": other,
          **paired(scores[dataset, ours][metric], scores[dataset, other][metric], share)}
@@ -131,7 +126,7 @@ def _between(ours: str, other: str, metric: str, differences: Sequence[Differenc
     return [gap for gap in differences if key.items() <= gap.items()]
 
 
-def _claims(scores: Scores, differences: Sequence[Difference]) -> Iterator[Claim]:
+def _claims(scores: _regression.Scores, differences: Sequence[Difference]) -> Iterator[Claim]:
     within_spread, differs = partial(_within_spread, scores), partial(_differs, differences)
     below = "Deep ensembles' NLL is below {}'s or not significantly above"
     verdicts = {
@@ -155,7 +150,7 @@ def _claims(scores: Scores, differences: Sequence[Difference]) -> Iterator[Claim
         yield from (Claim(statement, source, *verdict) for verdict in found)
 
 
-def _within_spread(scores: Scores, method: str, metric: str = "nll", printed_as: str = "") -> Iterator[Verdict]:
+def _within_spread(scores: _regression.Scores, method: str, metric: str = "nll", printed_as: str = "") -> Iterator[Verdict]:
     theirs = printed_as or method
     for (dataset, scored), metrics in scores.items():
         if scored == method and printed(metric, dataset, theirs)[0] is not None:
@@ -170,7 +165,7 @@ def _differs(differences: Sequence[Difference], ours: str, other: str, verdict: 
         yield gap["dataset"], VERDICTS[verdict](mean, p), f"{mean:+.3f}, p {p:.3f}"
 
 
-def _overlap(scores: Scores) -> Iterator[Verdict]:
+def _overlap(scores: _regression.Scores) -> Iterator[Verdict]:
     for dataset, method in scores:
         if method == "ML-5" and (dataset, "ML-5+AT") in scores:
             plain, adversarial = (over_splits(scores[dataset, name]["nll"]) for name in ("ML-5", "ML-5+AT"))
@@ -178,7 +173,7 @@ def _overlap(scores: Scores) -> Iterator[Verdict]:
             yield dataset, overlap, " and ".join(f"{nll['mean']:.3f} ± {nll['sd']:.3f}" for nll in (plain, adversarial))
 
 
-def _under_coverage(scores: Scores) -> Iterator[Verdict]:
+def _under_coverage(scores: _regression.Scores) -> Iterator[Verdict]:
     for (dataset, method), metrics in scores.items():
         if method == "MSE-5":
             mean = float(np.mean(metrics["coverage_90"]))
@@ -191,27 +186,25 @@ def _notes(records: Sequence[Record], scale: str) -> list[str]:
         "ML, MSE: Adam's rate is chosen per split on held-out training rows; the last method has the paper's 0.1.",
         "The paper's ± is a standard deviation over splits, but a standard error for PBP.",
     ]
-    configs = [record.cell.config for record in records]
-    short = [cell["dataset"] for cell in configs if cell["training"] == "mc-dropout" and cell["epochs"] < DROPOUT_EPOCHS]
+    dropout = [record.cell.config for record in records if record.cell.config["training"] == "mc-dropout"]
+    short = [cell["dataset"] for cell in dropout if cell["epochs"] < _regression.DROPOUT_EPOCHS]
     if scale == "smoke":
         notes.append("Smoke scale, to see it work: {splits} splits, {rows} rows, {epochs} epochs.".format(**SMOKE))
     elif short:
-        epochs = f"{LARGE_DROPOUT_EPOCHS} epochs, not {DROPOUT_EPOCHS}"
+        epochs = f"{LARGE_DROPOUT_EPOCHS} epochs, not {_regression.DROPOUT_EPOCHS}"
         notes.append(f"MC-dropout has {epochs}, at this scale: {', '.join(short)}.")
     return notes
 
 
-def _panel(dataset: str, scores: Scores) -> Panel:
-    shown = [method for method in reversed(METHODS) if (dataset, method) in scores and method not in HIDDEN]
+def _panel(dataset: str, scores: _regression.Scores) -> Panel:
+    shown = [method for method in reversed(_regression.METHODS) if (dataset, method) in scores and method not in HIDDEN]
     ours = [over_splits(scores[dataset, method]["nll"]) for method in shown]
     places = np.arange(len(shown))
-    theirs = [(place, *printed("nll", dataset, method)) for place, method in zip(places, shown, strict=True)]
-    known = [(place - 0.22, mean, spread or 0.0) for place, mean, spread in theirs if mean is not None]
     means, deviations = ([numbers[key] for numbers in ours] for key in ("mean", "sd"))
     layers = [Points(means, places + 0.12, "here", "ours", np.nan_to_num(deviations))]
-    if known:
-        place, mean, spread = zip(*known, strict=True)
-        layers.append(Points(mean, place, "paper", "muted", spread, "s"))
+    theirs, spreads = np.array([printed("nll", dataset, method) for method in shown], float).reshape(-1, 2).T
+    if (known := ~np.isnan(theirs)).any():
+        layers.append(Points(theirs[known], places[known] - 0.22, "paper", "muted", np.nan_to_num(spreads[known]), "s"))
     return Panel(layers, dataset, y_ticks=shown, y_limits=(-0.6, len(shown) - 0.4))
 
 
@@ -220,9 +213,9 @@ UCI_REGRESSION = Experiment(
     makes="Table 1 and the appendix table: eight methods on the UCI sets",
     takes={"smoke": "half a minute", "laptop": "20 minutes", "paper": "hours, most of them PBP and MC-dropout"},
     datasets=tuple(SETS),
-    methods=tuple(METHODS),
+    methods=tuple(_regression.METHODS),
     cells=cells,
-    run=run_regression,
+    run=_regression.run_regression,
     summarise=summarise,
     only_at_paper_scale=(YEAR,),
 )
