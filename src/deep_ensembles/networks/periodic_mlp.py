@@ -69,11 +69,10 @@ def periodic_mlp(
           (5): Linear(in_features=32, out_features=2, bias=True)
         )
     """
-    check_integer("in_features", in_features, low=1)
-    check_integer("out_features", out_features, low=1)
+    for name, size in (("in_features", in_features), ("out_features", out_features), ("embedding_size", embedding_size)):
+        check_integer(name, size, low=1)
     check_integer("n_frequencies", n_frequencies, low=0)
     check_integer("n_bins", n_bins, low=0)
-    check_integer("embedding_size", embedding_size, low=1)
     check_number("dropout", dropout, low=0, high=1)
     check_number("frequency_scale", frequency_scale, low=0, above=True)
     known = columns is None or all(0 <= column < in_features for column in columns)
@@ -88,15 +87,21 @@ def periodic_mlp(
         sizes = (n_frequencies, frequency_scale, n_bins, embedding_size)
         layers.append(NumberEmbedding(size, *sizes, embedded, sets_bins))
         size += embedding_size * len(embedded)
-    for hidden in checked_sizes(hidden_sizes):
-        block = [nn.Linear(size, hidden), make_activation(activation)]
-        block += [nn.Dropout(dropout)] if dropout > 0 else []
-        is_first = not any(isinstance(layer, nn.Linear) for layer in layers)
-        layers += [Skip(*block)] if hidden == size and not is_first else block
-        size = hidden
-    last = nn.Linear(size, out_features)
+    hidden_sizes = checked_sizes(hidden_sizes)
+    layers += _hidden_layers(size, hidden_sizes, activation, dropout)
+    last = nn.Linear((size, *hidden_sizes)[-1], out_features)
     nn.init.zeros_(last.weight)
     return nn.Sequential(*layers, last).to(dtype=dtype)
+
+
+def _hidden_layers(size: int, hidden_sizes: Sequence[int], activation: str, dropout: float) -> list[nn.Module]:
+    """Layers of these sizes, after `size` numbers; those of the same size as the one before add to its output."""
+    layers: list[nn.Module] = []
+    for hidden in hidden_sizes:
+        block = [nn.Linear(size, hidden), make_activation(activation), *([nn.Dropout(dropout)] if dropout > 0 else [])]
+        layers += [Skip(*block)] if hidden == size and layers else block
+        size = hidden
+    return layers
 
 
 class SmoothClip(nn.Module):
