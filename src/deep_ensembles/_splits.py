@@ -54,9 +54,8 @@ class ComplementaryFolds:
     random_state: int | None = None
 
     def __post_init__(self) -> None:
-        for name, low in (("n_folds", 2), ("random_state", 0)):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), low=low)
+        check_integer("n_folds", self.n_folds, low=2, optional=True)
+        check_integer("random_state", self.random_state, low=0, optional=True)
 
     def __call__(
         self, rows: np.ndarray, n_members: int, generator: np.random.Generator, strata: PerRow = None

@@ -224,8 +224,7 @@ class Ensemble:
 
     def _seen_batches(self, inputs: Any, batch_size: int | None) -> Iterator[Tensor]:
         """Inputs as each member sees them, `[member, batch, *features]`, in batches of bounded size."""
-        if batch_size is not None:
-            check_integer("batch_size", batch_size, low=1)
+        check_integer("batch_size", batch_size, low=1, optional=True)
         most = _BATCH_ROWS if self.members.device.type == "cpu" else _BATCH_ROWS_OF_GPU
         size = batch_size or max(1, min(most, _BATCH_ELEMENTS // max(1, math.prod(self.feature_shape))))
         shared = self.standardization.shared

@@ -240,13 +240,8 @@ class _Task:
         chosen, standardization = trained.members.select(members), trained.standardization.select(members)
         inputs = standardization.inputs(example[None], chosen.parameters.flat.dtype).to(chosen.device)
         held_out = [trained.held_out[m] for m in members]
-        unseen, raw = None, None
-        if self.recipe.folds is not None:
-            unseen, raw = out_of_fold(len(self.rows), [runs[m] for m in members], held_out)
-        origin = None
-        if self.root is not None:
-            task = replace(self, rows=None)  # type: ignore[arg-type]
-            origin = Origin(task, rows_key(self.rows), held_out, trained.state)
+        unseen, raw = out_of_fold(self, [runs[m] for m in members], held_out)
+        task: Any = replace(self, rows=None)  # type: ignore[arg-type]
         return Ensemble(
             members=chosen,
             head=self.algorithm.criterion.head,
@@ -260,7 +255,7 @@ class _Task:
             out_of_fold_members=unseen,
             out_of_fold_raw=raw,
             out_of_fold_rows=self.rows.numbers if isinstance(self.rows, Surveyed) else None,
-            origin=origin,
+            origin=Origin(task, rows_key(self.rows), held_out, trained.state) if self.root is not None else None,
         )
 
     def out_of_fold_scores(self, ensemble: Ensemble) -> np.ndarray:

@@ -63,8 +63,7 @@ class Grow:
 
     def __post_init__(self) -> None:
         check_integer("at_most", self.at_most, low=1)
-        if self.seconds is not None:
-            check_number("seconds", self.seconds, low=0, above=True)
+        check_number("seconds", self.seconds, low=0, above=True, optional=True)
 
     def fit(self, task: Any) -> Ensemble:
         """The ensemble for a task of `fitting`.
@@ -101,12 +100,15 @@ def rows_key(rows: Rows) -> str:
     return hashlib.sha256(b"".join([str(len(rows)).encode(), *known])).hexdigest()
 
 
-def out_of_fold(n_rows: int, runs: Sequence[Run], held_out: Sequence[Any]) -> tuple[np.ndarray | None, Tensor | None]:
+def out_of_fold(task: Any, runs: Sequence[Run], held_out: Sequence[Any]) -> tuple[np.ndarray | None, Tensor | None]:
     """As many members that have not seen a row as every row has, `[k, row]`, and what they said of it, `[k, row, raw]`.
 
-    Neither where some row has none; no raw outputs where members were not stopped on the rows that they held out, else as of
-    the epoch that was best for the other half of these; NaN for rows that are not used.
+    Neither without folds, or where some row has none; no raw outputs where members were not stopped on the rows that they
+    held out, else as of the epoch that was best for the other half of these; NaN for rows that are not used.
     """
+    if task.recipe.folds is None:
+        return None, None
+    n_rows = len(task.rows)
     unseen = np.stack([np.isin(np.arange(n_rows), run.rows, invert=True) for run in runs])
     chosen = np.argsort(~unseen, axis=0, kind="stable")[: int(unseen.sum(0).min())]
     if not len(chosen) or any(raw is None for raw in held_out):
@@ -125,7 +127,7 @@ def extended(task: Any, ensemble: Ensemble, n: int) -> Ensemble:
     runs = task.runs(first + n)
     more = task.ensembles(runs[first:], n)[0].to(ensemble.members.device)
     held_out = origin.held_out + more.origin.held_out
-    unseen, raw = (None, None) if task.recipe.folds is None else out_of_fold(len(task.rows), runs, held_out)
+    unseen, raw = out_of_fold(task, runs, held_out)
     parts = {"out_of_fold_members": unseen, "out_of_fold_raw": raw, "network": ensemble.network, "weights": None}
     parts["origin"] = origin._replace(held_out=held_out, state={})
     return replace(Ensemble.joined([ensemble, more], [first, n]), **parts)

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from deep_ensembles import fit_ensemble, mlp
-from deep_ensembles.training.batches import batch_loader
+from deep_ensembles.training.batches import BatchLoader
 from deep_ensembles.training.data import _CHUNK_NUMBERS, InMemory, Moments, Standardization, Streamed, row_statistics
 
 PICTURES = torch.rand(400, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -41,13 +41,13 @@ def test_tables_are_looked_at_thousands_at_a_time():
 
 
 def test_rows_that_need_no_change_are_not_copied():
-    loader = batch_loader(InMemory(PICTURES, LABELS), Standardization(), [1.0], [0], PICTURES)
+    loader = BatchLoader(InMemory(PICTURES, LABELS), Standardization(), [1.0], [0], PICTURES)
     assert loader.prepared.inputs.data_ptr() == PICTURES.data_ptr()
 
 
 def test_columns_are_turned_into_rows_once():
     table = torch.rand(7, 400).T
-    loader = batch_loader(InMemory(table, LABELS), Standardization(), [1.0], [0], table)
+    loader = BatchLoader(InMemory(table, LABELS), Standardization(), [1.0], [0], table)
     assert loader.prepared.inputs.is_contiguous()
 
 

@@ -43,8 +43,7 @@ class Processes:
     least_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.jobs is not None:
-            check_integer("jobs", self.jobs, low=1)
+        check_integer("jobs", self.jobs, low=1, optional=True)
 
     @property
     def workers(self) -> int:

@@ -98,8 +98,7 @@ class StudentT(Numbers):
     min_variance: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.degrees_of_freedom is not None:
-            check_number("degrees_of_freedom", self.degrees_of_freedom, low=0, above=True)
+        check_number("degrees_of_freedom", self.degrees_of_freedom, low=0, above=True, optional=True)
         super().__post_init__()
 
     @property
@@ -249,8 +248,7 @@ class MultivariateNormal(Numbers):
     kind = "vectors"
 
     def __post_init__(self) -> None:
-        if self.rank is not None:
-            check_integer("rank", self.rank, low=1)
+        check_integer("rank", self.rank, low=1, optional=True)
         super().__post_init__()
 
     def raw_size(self, n_targets: int) -> int:

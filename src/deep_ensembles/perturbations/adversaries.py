@@ -99,8 +99,7 @@ class ProjectedGradient:
         check_number("epsilon", self.epsilon, low=0)
         check_integer("steps", self.steps, low=1)
         check_flag("random_start", self.random_start)
-        if self.step_size is not None:
-            check_number("step_size", self.step_size, low=0, above=True)
+        check_number("step_size", self.step_size, low=0, above=True, optional=True)
 
     @property
     def uses_randomness(self) -> bool:

@@ -317,12 +317,19 @@ def levels_of(mixture: Mixture, target: Tensor) -> Tensor:
     return torch.lerp(lower[order], upper[order], draws).sort().values
 
 
-def best_factor(make: Callable[[float], Recalibration], mixture: Mixture, target: Tensor, start: float = 1.0) -> float:
-    """The factor of least negative log-likelihood near the start; never worse than the start or than 1."""
+def best_factor(
+    make: Callable[[float], Recalibration], mixture: Mixture, target: Tensor, start: float = 1.0, spread: float = math.inf
+) -> float:
+    """The factor of least negative log-likelihood near the start; never worse than the start or than 1.
+
+    Arguments:
+        spread: of the logarithm of factors about 0, before any row is seen.
+    """
     from scipy.optimize import minimize_scalar  # late, as it takes half a second
 
     def loss(logarithm: float) -> float:
-        return float(log_score(make(math.exp(logarithm))(mixture), target).mean())
+        scores = log_score(make(math.exp(logarithm))(mixture), target)
+        return float(scores.mean()) + 0.5 * (logarithm / spread) ** 2 / len(scores)
 
     middle = math.log(start)
     require(math.isfinite(loss(middle)), "distribution", "of positive density at every target", "a density of 0")

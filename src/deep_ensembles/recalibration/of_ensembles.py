@@ -9,8 +9,8 @@ from torch import Tensor
 
 from deep_ensembles.distributions import marginal, rebuilt
 from deep_ensembles.mixture import Mixture
+from deep_ensembles.recalibration._base import best_factor
 from deep_ensembles.recalibration.fits import Temperature, VarianceScaling, variance_scaling
-from deep_ensembles.scoring import log_score
 
 _LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
@@ -69,10 +69,4 @@ def stretched(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Calla
 
 def _log_temperature(mixture: Mixture, targets: Tensor) -> float:
     """The logarithm of the most probable temperature; beforehand it is 1, give or take half."""
-    from scipy.optimize import minimize_scalar
-
-    def loss(log: float) -> float:
-        scores = log_score(Temperature(math.exp(log))(mixture), targets)
-        return float(scores.sum()) + 0.5 * (log / _TEMPERATURE_SPREAD) ** 2
-
-    return float(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x)
+    return math.log(best_factor(Temperature, mixture, targets, spread=_TEMPERATURE_SPREAD))

@@ -46,10 +46,8 @@ class PredictionOptions:
         check_number("coverage", self.coverage, low=0, high=1, above=True, below=True)
         for level in self.quantiles:
             check_number("quantiles", level, low=0, high=1, above=True, below=True)
-        if self.abstain_below is not None:
-            check_number("abstain_below", self.abstain_below, low=0, high=1)
-        if self.abstain_above is not None:
-            check_number("abstain_above", self.abstain_above, low=0)
+        check_number("abstain_below", self.abstain_below, low=0, high=1, optional=True)
+        check_number("abstain_above", self.abstain_above, low=0, optional=True)
         counted = isinstance(self.errors, TakenAsMissing)
         require(counted or self.errors in ("refuse", "missing"), "errors", "refuse or missing", self.errors)
 

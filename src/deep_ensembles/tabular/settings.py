@@ -98,12 +98,9 @@ class TableSettings:
         known = f"one of {', '.join(RECALIBRATIONS)}"
         require(self.recalibration in RECALIBRATIONS, "recalibration", known, self.recalibration)
         require(self.effort in EFFORTS, "effort", f"one of {', '.join(EFFORTS)}", self.effort)
-        if self.holdout is not None:
-            check_number("holdout", self.holdout, low=0, high=0.9)
-        if self.members is not None:
-            check_integer("members", self.members, low=2)
-        if self.epsilon is not None:
-            check_number("epsilon", self.epsilon, low=0)
+        check_number("holdout", self.holdout, low=0, high=0.9, optional=True)
+        check_integer("members", self.members, low=2, optional=True)
+        check_number("epsilon", self.epsilon, low=0, optional=True)
         check_integer("seed", self.seed, low=0)
         Recipe(**self._given(TRAINING))
 

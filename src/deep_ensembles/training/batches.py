@@ -3,20 +3,17 @@
 import copy
 import itertools
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from deep_ensembles.training.data import InMemory, Row, Rows, Seen, Standardization
+from deep_ensembles.training.data import Draws, InMemory, Seen, Standardization
 
 Batch = tuple[Any, Any, Any]  # inputs, targets, and weights or None
-Draws = Sequence[tuple[int, int] | None]
 Steps = list[list[int]]  # their sizes, block by block
 
 _BLOCK_BYTES = 8 * 2**20
@@ -36,8 +33,10 @@ class Block:
     sizes: list[int]
 
 
-class BatchLoader(ABC):
+class BatchLoader:
     """Loads the batches of a training.
+
+    Rows in memory are standardised once for each of their sets where that is small, all others as they are drawn.
 
     Arguments:
         rows: where they are from.
@@ -47,9 +46,6 @@ class BatchLoader(ABC):
         like: a tensor of the dtype and on the device that batches should have.
     """
 
-    block_rows = 0  # of all runs that are read at once; a step is not cut
-    prepared: InMemory | None = None  # all rows, set by set, where they are standardised only once
-
     def __init__(
         self, rows: Any, standardization: Standardization, mean_weights: Sequence[float], groups: Sequence[int], like: Tensor
     ) -> None:
@@ -57,6 +53,12 @@ class BatchLoader(ABC):
         self.precise = torch.device("cpu") if like.device.type == "mps" else like.device  # a device that has float64
         self.standardization = standardization.to(self.precise)
         self.mean_weights = torch.tensor(mean_weights, dtype=torch.float64, device=self.precise)
+        self.prepared: InMemory | None = None  # all rows, set by set
+        row_bytes, n = 4 * max(1, math.prod(rows.inputs.shape[1:])) if isinstance(rows, InMemory) else 0, len(mean_weights)
+        self.block_rows = _BLOCK_BYTES // row_bytes if row_bytes else 0  # that are read at once; a step is not cut
+        if row_bytes and (n == 1 or n * len(rows) * row_bytes <= _PREPARED_BYTES):
+            whole = [self.standardized((rows.inputs, rows.targets, rows.weights), [group]) for group in range(n)]
+            self.prepared = InMemory(*map(_joined, zip(*whole, strict=True)))
 
     def readings(self, epoch: int) -> Iterator[tuple["BatchLoader", Seen | None]]:
         """What an epoch reads one after the other (see `Rows.readings`)."""
@@ -77,9 +79,18 @@ class BatchLoader(ABC):
             filled += size
         return parts
 
-    @abstractmethod
     def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
         """The rows `index[run, row]`, block by block; in training, `draws` has each run's seed and epoch."""
+        groups = self.groups[list(runs)]
+        ends, draws = np.cumsum(list(map(sum, parts)))[:-1], draws or [None] * len(index)
+        if self.prepared is None:
+            reads = self.rows.blocks(np.split(index, ends, axis=1), draws)
+            ready = (self.standardized(read, groups.tolist()) for read in reads)
+        else:
+            places = index + groups[:, None] * len(self.rows)
+            reads = self.prepared.blocks(np.split(places, ends, axis=1), draws)
+            ready = (_by_run(read, len(groups), self.device) for read in reads)
+        yield from (Block(*batch, sizes) for batch, sizes in zip(ready, parts, strict=True))
 
     def standardized(self, read: Batch, groups: Sequence[int]) -> Batch:
         """Inputs, targets and weights as they were read, `[run · row, …]`, in the units of each run: `[run, row, …]`."""
@@ -91,36 +102,10 @@ class BatchLoader(ABC):
         return inputs, targets, weights
 
 
-def batch_loader(rows: Rows, *settings: Any) -> BatchLoader:
-    """The loader for this kind of rows."""
-    return _MemoryLoader(rows, *settings) if isinstance(rows, InMemory) else _StreamLoader(rows, *settings)
-
-
 def _by_run(read: Batch, n_runs: int, device: torch.device) -> Batch:
     """Rows `[run · row, …]` as `[run, row, …]`."""
     inputs, targets, weights = (None if part is None else part.to(device).view(n_runs, -1, *part.shape[1:]) for part in read)
     return inputs, targets, weights
-
-
-class _MemoryLoader(BatchLoader):
-    """Rows are standardised once for each of their sets where that is small, else as they are drawn."""
-
-    def __init__(self, rows: InMemory, *settings: Any) -> None:
-        super().__init__(rows, *settings)
-        row_bytes, n = max(1, math.prod(rows.inputs.shape[1:])) * 4, len(self.mean_weights)
-        self.block_rows = _BLOCK_BYTES // row_bytes
-        if n == 1 or n * rows.n * row_bytes <= _PREPARED_BYTES:
-            whole = [self.standardized((rows.inputs, rows.targets, rows.weights), [group]) for group in range(n)]
-            self.prepared = InMemory(*map(_joined, zip(*whole, strict=True)))
-
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        groups = self.groups[list(runs)]
-        for drawn, sizes in zip(_split(index, map(sum, parts)), parts, strict=True):
-            if self.prepared is not None:
-                read = self.prepared.read((drawn + groups[:, None] * self.rows.n).ravel())
-                yield Block(*_by_run(read, len(groups), self.device), sizes)
-            else:
-                yield Block(*self.standardized(self.rows.read(drawn.ravel()), groups.tolist()), sizes)
 
 
 def _joined(parts: Sequence[Any]) -> Any:
@@ -128,31 +113,6 @@ def _joined(parts: Sequence[Any]) -> Any:
     if parts[0] is None:
         return None
     return parts[0][0].contiguous() if len(parts) == 1 else torch.cat([part[0] for part in parts])
-
-
-def _split(index: np.ndarray, sizes: Iterable[int]) -> list[np.ndarray]:
-    """Places `[run, row]` in consecutive parts of so many rows."""
-    return np.split(index, np.cumsum(list(sizes))[:-1], axis=1)
-
-
-class _StreamLoader(BatchLoader):
-    """Rows are read ahead by a data loader, each step when it comes."""
-
-    def __init__(self, rows: Any, *settings: Any) -> None:
-        super().__init__(rows, *settings)
-        self.batches: list[list[Row]] = []  # exchanged between epochs, so that workers live on
-        workers: dict[str, Any] = {"num_workers": rows.workers, "persistent_workers": rows.workers > 0}
-        pinned = self.device.type == "cuda"
-        self.data_loader = DataLoader(rows.dataset, batch_sampler=self.batches, pin_memory=pinned, **workers)
-
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        drawn, groups = draws or [None] * len(index), self.groups[list(runs)].tolist()
-        self.batches[:] = [
-            [Row(row, draw) for rows, draw in zip(step, drawn, strict=True) for row in rows]
-            for step in _split(index, itertools.chain(*parts))
-        ]
-        for sizes, batch in zip(parts, self.data_loader, strict=True):
-            yield Block(*self.standardized(self.rows.unpack_batch(batch), groups), sizes)
 
 
 @dataclass(frozen=True)

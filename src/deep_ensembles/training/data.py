@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from deep_ensembles.training.parts import InputParts, split_item
 
 Read = tuple[Tensor, Tensor, Tensor | None]  # inputs, targets and weights of some rows
 Seen = Callable[[np.ndarray], np.ndarray]  # rows of a run → the places that it may see
+Draws = Sequence[tuple[int, int] | None]  # the seed and the epoch of each run
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,6 @@ def _standardized(values: Tensor, units: tuple[Any, Any], runs: Any, precise: to
     return values.to(dtype) if values.is_floating_point() else values
 
 
-_CHUNK_ROWS, _CHUNK_STREAMED_ROWS = 8192, 256
 _CHUNK_NUMBERS = 2**20  # a few copies in float64 are made of a chunk
 
 
@@ -177,6 +177,8 @@ class Rows(ABC):
         parts: what the numbers of a row are, where networks take several tensors.
     """
 
+    chunk_rows = 8192  # that are looked at together, at most
+
     def __init__(self, n: int, parts: InputParts | None = None) -> None:
         require(n > 0, "inputs", "at least one row", f"{n} rows")
         self.n, self.parts = n, parts
@@ -188,15 +190,19 @@ class Rows(ABC):
     def read(self, rows: np.ndarray) -> Read:
         """Inputs, targets and weights of some rows, in the units of the user."""
 
+    def blocks(self, blocks: Sequence[np.ndarray], draws: Draws) -> Iterator[Read]:
+        """Blocks of rows `[run, row]` as `[run · row, …]`; in training, `draws` has what a run's are drawn for."""
+        yield from (self.read(block.ravel()) for block in blocks)
+
     def user_inputs(self, rows: np.ndarray) -> Any:
         """Inputs of some rows as a user passes them to an ensemble."""
         inputs = self.read(rows)[0]
         return inputs if self.parts is None else self.parts.unpack(inputs)
 
     def chunks(self, rows: np.ndarray) -> Iterator[Read]:
-        """The same in pieces of bounded size."""
-        size = _chunk_rows(_CHUNK_ROWS, self.read(rows[:1])[0])
-        yield from (self.read(rows[start : start + size]) for start in range(0, len(rows), size))
+        """The same in pieces of bounded size: large rows, such as pictures, are fewer."""
+        size = max(1, min(self.chunk_rows, _CHUNK_NUMBERS // max(1, self.read(rows[:1])[0].numel())))
+        yield from self.blocks(np.split(rows[None], range(size, len(rows), size), axis=1), [None])
 
     def moments(self, rows: np.ndarray) -> tuple[Moments, Moments, float]:
         """Moments of inputs and of targets, and the mean weight, in one pass."""
@@ -254,11 +260,29 @@ class Streamed(Rows):
         workers: processes that read ahead.
     """
 
+    chunk_rows = 256
+
     def __init__(self, dataset: Dataset[Any], workers: int = 0) -> None:
         check_kind(dataset)
         super().__init__(len(dataset))  # type: ignore[arg-type]
         self.dataset, self.workers = dataset, workers
         self.parts = InputParts.of_item(split_item(_first_item(dataset))[0])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_ahead"}
+
+    @cached_property
+    def _ahead(self) -> tuple[list[Any], DataLoader[Any]]:
+        """Batches of rows, exchanged between epochs so that workers live on, and what reads them ahead."""
+        batches: list[Any] = []
+        workers: dict[str, Any] = {"num_workers": self.workers, "persistent_workers": self.workers > 0}
+        return batches, DataLoader(self.dataset, batch_sampler=batches, pin_memory=torch.cuda.is_available(), **workers)
+
+    def blocks(self, blocks: Sequence[np.ndarray], draws: Draws) -> Iterator[Read]:
+        batches, loader = self._ahead
+        of_blocks = (zip(block, draws, strict=True) for block in blocks)
+        batches[:] = [[Row(row, draw) for rows, draw in block for row in rows] for block in of_blocks]
+        yield from map(self.unpack_batch, loader)
 
     def read(self, rows: np.ndarray) -> Read:
         return self.unpack_batch(default_collate([self.dataset[Row(row)] for row in rows]))
@@ -269,21 +293,10 @@ class Streamed(Rows):
         targets = targets.squeeze(-1) if targets.dim() == 2 and targets.shape[1] == 1 else targets
         return inputs if self.parts is None else self.parts.pack(inputs), targets, weights
 
-    def chunks(self, rows: np.ndarray) -> Iterator[Read]:
-        size = _chunk_rows(_CHUNK_STREAMED_ROWS, self.read(rows[:1])[0])
-        batches = [list(map(Row, part)) for part in np.array_split(rows, math.ceil(len(rows) / size))]
-        for batch in DataLoader(self.dataset, batch_sampler=batches, num_workers=self.workers):
-            yield self.unpack_batch(batch)
-
     def digest(self) -> bytes:
-        """The number of rows and the first few: to read all of them could take hours."""
+        """The number of rows and the first few: to read all could take hours."""
         inputs, targets, _ = self.read(np.arange(min(16, self.n)))
         return repr(self.n).encode() + inputs.contiguous().numpy().tobytes() + targets.contiguous().numpy().tobytes()
-
-
-def _chunk_rows(most: int, row: Tensor) -> int:
-    """How many rows like this one are looked at together: large ones, such as pictures, are fewer."""
-    return max(1, min(most, _CHUNK_NUMBERS // max(1, row.numel())))
 
 
 def _first_item(dataset: Any) -> Any:

@@ -17,7 +17,7 @@ from deep_ensembles.distributions import family
 from deep_ensembles.heads import TargetNeeds
 from deep_ensembles.members import Looped, Members, assemble
 from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Values, Vectors
-from deep_ensembles.training.batches import BatchLoader, batch_loader
+from deep_ensembles.training.batches import BatchLoader
 from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, evenly_spaced, row_statistics
 from deep_ensembles.training.loss import Criterion
@@ -94,8 +94,8 @@ def prepare(training: Training) -> tuple[Members, Standardization, BatchLoader, 
     targets = units.targets(rows.read(runs[0].rows[:4])[1][None], torch.float32, [0])[0].to(device)
     _check_loss(raw, targets, criterion)
     of_runs = (units, weights, groups, members.parameters.flat)
-    unlabelled = None if algorithm.unlabelled is None else batch_loader(algorithm.unlabelled, *of_runs)
-    return members, units.select(groups), batch_loader(rows, *of_runs), unlabelled
+    unlabelled = None if algorithm.unlabelled is None else BatchLoader(algorithm.unlabelled, *of_runs)
+    return members, units.select(groups), BatchLoader(rows, *of_runs), unlabelled
 
 
 def fingerprint(training: Training, members: Members) -> str:

@@ -94,8 +94,7 @@ class Recipe:
         check_number("weight_decay", self.weight_decay, low=0)
         check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
         for name in ("clip_norm", "averaging", "time_limit"):
-            if getattr(self, name) is not None:
-                check_number(name, getattr(self, name), low=0, above=True)
+            check_number(name, getattr(self, name), low=0, above=True, optional=True)
         has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
         require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
         for name in ("drop_last", "early_stopping", "resumable", "standardize_inputs", "standardize_targets"):
