@@ -45,8 +45,8 @@ _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network 
 _EPOCHS = {"fast": 100, "default": 600, "best": 800}
 _MEDIUM_ROWS = {"fast": 3000, "default": 2000, "best": 2000}  # from which epochs are fewer
 _MOST_EPOCHS_OF_CLASSES = 300  # which gain nothing from more
-_HASTY_ROWS, _HASTY_SIZES = 100_000, (64, 64)  # from which "fast" is faster still, and the sizes of its layers
-_HASTY_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
+_SMALL_NETWORK_ROWS, _SMALL_SIZES = 100_000, (64, 64)  # from which "fast" takes small networks, and their layers
+_SMALL_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
 
 
@@ -233,13 +233,13 @@ class Choices:
             return {"optimizer": Adam(epsilon=1.0), "learning_rate": rate, "clip_norm": None}
         return {"optimizer": Adam(epsilon=1.0), "learning_rate": 0.1 * rate}
 
-    def _is_hasty(self, task: Task) -> bool:
+    def _takes_small_networks(self, task: Task) -> bool:
         """Whether networks are fewer and smaller than usual."""
-        return self.preset is None and self.effort == "fast" and task.n_rows >= _HASTY_ROWS
+        return self.preset is None and self.effort == "fast" and task.n_rows >= _SMALL_NETWORK_ROWS
 
     def n_members(self, task: Task) -> int:
         """How many networks a candidate has."""
-        default = 3 if self._is_hasty(task) else 5
+        default = 3 if self._takes_small_networks(task) else 5
         usual = PAPER["n_members"] if self.preset == "paper" else 10 if self.effort == "best" or task.is_wide else default
         return self.explicit.get("n_members", usual)
 
@@ -260,7 +260,7 @@ class Choices:
     def candidates(self, task: Task) -> tuple[list[Any], tuple[float, ...], tuple[int, ...]]:
         """Heads and scales of frequencies to compare, and the sizes of hidden layers."""
         usual = PAPER["hidden_sizes"] if self.preset == "paper" else _HIDDEN_SIZES[self.effort]
-        usual = _HASTY_SIZES if self._is_hasty(task) else usual
+        usual = _SMALL_SIZES if self._takes_small_networks(task) else usual
         sizes = tuple(checked_sizes(self.explicit.get("hidden_sizes", usual)))
         plain = self.preset == "paper" or self.explicit.get("network") is not None or bool(self.explicit.get("batch_norm"))
         return self.heads(task), (0.0,) if plain or not embedded_columns(task.inputs, task.levels) else SCALES, sizes
@@ -295,7 +295,7 @@ class Choices:
         if candidate.scale:
             named |= {"frequency_scale": candidate.scale, "sets_bins": candidate.has_bins}
             named |= {"repeated": dict(candidate.repeated)} if candidate.repeated else {}
-            named |= _HASTY_EMBEDDING if self._is_hasty(task) else {"n_bins": _BINS}
+            named |= _SMALL_EMBEDDING if self._takes_small_networks(task) else {"n_bins": _BINS}
         else:
             named["n_frequencies"] = 0
         return partial(periodic_mlp, n_inputs, size, candidate.hidden_sizes, **named)
