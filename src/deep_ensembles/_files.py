@@ -128,21 +128,12 @@ def write_model(path: str | os.PathLike[str], config: Mapping[str, Any], tensors
 
 def _write_files(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor], is_locked: bool) -> None:
     import safetensors.torch
-    import torch
 
     old, content = _names(folder), safetensors.torch.save(tensors)
     file = f"model-{uuid.uuid4().hex}.safetensors" if old else TENSORS
-    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-    header = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "checksum": _BLANK,
-        "versions": {"deep-ensembles": __version__, "torch": str(torch.__version__)},
-        "tensors": {"file": file, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content), "shapes": shapes},
-    }
     try:
         with replacing(folder / CONFIG) as description:
-            description.write(_sealed({**header, **config}))
+            description.write(_sealed({**_header(file, content, tensors), **config}))
             write_atomically(folder / file, content)
     except BaseException:
         (folder / file).unlink(missing_ok=True)
@@ -224,6 +215,20 @@ def _tensors(folder: Path, expected: Mapping[str, Any]) -> dict[str, Tensor]:
     if {name: list(tensor.shape) for name, tensor in tensors.items()} != expected["shapes"]:
         raise ModelFileError(f"{file} holds tensors of other names or shapes than {CONFIG} says")
     return tensors
+
+
+def _header(file: str, content: bytes, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    import torch
+
+    shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
+    digest = hashlib.sha256(content).hexdigest()
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "checksum": _BLANK,
+        "versions": {"deep-ensembles": __version__, "torch": str(torch.__version__)},
+        "tensors": {"file": file, "sha256": digest, "bytes": len(content), "shapes": shapes},
+    }
 
 
 def _sealed(config: Mapping[str, Any]) -> bytes:
