@@ -160,6 +160,7 @@ class TestCandidates:
         assert column == 1
         assert 90 <= count <= 100
         assert not repeated_columns(np.column_stack(columns), {1: 100})
+        assert repeated_columns(generator.integers(300, size=(2000, 50))) == tuple((i, 200) for i in range(50))
 
     def test_many_rows_need_no_adversary(self) -> None:
         few, many = (Task(np.zeros((n, 1)), np.zeros(n), 0, 1, Normal()) for n in (2000, 20_000))

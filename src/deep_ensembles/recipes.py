@@ -39,6 +39,7 @@ _MOST_EMBEDDED = 200  # columns with waves and bins
 _MOST_EQUAL = 0.9  # of the rows of such a column; words, of which most rows have none, need no waves
 _BINS = 48  # of each of them
 _LEAST_REPEATS, _MOST_VALUES = 2, 2000  # rows per value, and values, of columns in which each value can have a vector
+_MOST_VECTORS = 10_000  # of all columns: the most frequent values have one
 EPSILON = 0.01  # of adversarial training, the paper's
 _ADVERSARIAL_ROWS = 20_000  # from which rows lie so close together that it blurs more than it smooths
 _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network sees in all, counted in every epoch anew
@@ -310,11 +311,12 @@ def embedded_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None
 
 
 def repeated_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None) -> tuple[tuple[int, int], ...]:
-    """Columns of more different numbers than there are bins, each of which several rows have, and how many they are."""
+    """Columns of more different numbers than there are bins, which several rows have each, and how many have a vector."""
     sample = inputs[:: max(1, len(inputs) // 20_000)]
     counts = {i: len(np.unique(sample[:, i])) for i in embedded_columns(inputs, levels)}
     most = min(_MOST_VALUES, len(sample) // _LEAST_REPEATS)
-    return tuple((i, count) for i, count in counts.items() if _BINS < count <= most)
+    columns = [(i, count) for i, count in counts.items() if _BINS < count <= most]
+    return tuple((i, min(count, _MOST_VECTORS // len(columns))) for i, count in columns)
 
 
 def batch_size(n_rows: int) -> int:
