@@ -237,8 +237,8 @@ def test_numbers_that_repeat_are_found_again_in_the_units_of_each_member() -> No
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"repeated": {0: 0}}, "`repeated` must be columns from 0 to 4 with numbers of values"),
-        ({"levels": {5: 3}}, "`levels` must be columns from 0 to 4 with numbers of levels"),
+        ({"repeated": {0: 0}}, "`repeated` must be columns from 0 to 4, and a number ≥ 1 for each"),
+        ({"levels": {5: 3}}, "`levels` must be columns from 0 to 4, and a number ≥ 1 for each"),
         ({"n_bins": 2.5}, "`n_bins` must be an integer ≥ 0, got 2.5"),
         ({"columns": (5,)}, "`columns` must be columns from 0 to 4"),
         ({"n_frequencies": -1}, "`n_frequencies` must be an integer ≥ 0, got -1"),

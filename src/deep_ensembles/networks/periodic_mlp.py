@@ -221,8 +221,9 @@ class Vectors(nn.Module):
 
     Arguments:
         in_features: how many numbers there are.
-        columns: those that have vectors.
-        most: how many vectors a column has at most, that of unknown values, 0, among them.
+        name: of the setting that has the columns.
+        counts: the columns that have vectors, and how many each has.
+        most: the most that a column has, that of unknown values, 0, among them.
 
     Shape:
         `[batch, in_features]` → `[batch, in_features + 8 · columns]`
@@ -232,10 +233,12 @@ class Vectors(nn.Module):
     BUFFERS: ClassVar[tuple[str, str]]  # what training sets
     replaces: ClassVar[bool]  # whether vectors stand in place of their numbers, not beside them
 
-    def __init__(self, in_features: int, columns: Sequence[int], most: int) -> None:
+    def __init__(self, in_features: int, name: str, counts: Mapping[int, int], most: int) -> None:
         super().__init__()
-        self.in_features, self.columns, self.most = in_features, list(columns), most
-        self.weight = nn.Parameter(torch.randn(len(columns), most, self.N_OUTPUTS) * 0.3)
+        known = all(0 <= column < in_features and n > 0 for column, n in counts.items())
+        require(known, name, f"columns from 0 to {in_features - 1}, and a number ≥ 1 for each", counts)
+        self.in_features, self.columns, self.most = in_features, list(counts), most
+        self.weight = nn.Parameter(torch.randn(len(counts), most, self.N_OUTPUTS) * 0.3)
 
     def places(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Which vector each number has, from numbers and buffers `[..., column, batch]` and `[..., column, *]`."""
@@ -268,9 +271,7 @@ class Levels(Vectors):
     BUFFERS, replaces = ("shift", "scale"), True
 
     def __init__(self, in_features: int, levels: Mapping[int, int]) -> None:
-        known = all(0 <= column < in_features and n > 0 for column, n in levels.items())
-        require(known, "levels", f"columns from 0 to {in_features - 1} with numbers of levels", levels)
-        super().__init__(in_features, list(levels), max(levels.values()))
+        super().__init__(in_features, "levels", levels, max(levels.values()))
         self.register_buffer("shift", torch.zeros(len(levels)))
         self.register_buffer("scale", torch.ones(len(levels)))
 
@@ -295,9 +296,7 @@ class Values(Vectors):
     NONE = 1e30  # beyond all numbers
 
     def __init__(self, in_features: int, repeated: Mapping[int, int]) -> None:
-        known = all(0 <= column < in_features and n > 0 for column, n in repeated.items())
-        require(known, "repeated", f"columns from 0 to {in_features - 1} with numbers of values", repeated)
-        super().__init__(in_features, list(repeated), max(repeated.values()) + 1)
+        super().__init__(in_features, "repeated", repeated, max(repeated.values()) + 1)
         for name in self.BUFFERS:
             self.register_buffer(name, torch.full((len(repeated), self.most - 1), self.NONE))
 
