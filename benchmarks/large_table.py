@@ -37,8 +37,8 @@ STAGES = {
     "training": ("deep_ensembles.tabular.fit", "fit_recipe"),
     "predicting": ("deep_ensembles.ensemble", "Ensemble.mixture"),
     "scoring": ("deep_ensembles.tabular.fit", "evaluate"),
-    "judging": ("deep_ensembles.tabular.evaluate", "evaluate"),
-    "explaining": ("deep_ensembles.tabular.evaluate", "influences"),
+    "judging": ("deep_ensembles.report", "evaluate"),
+    "explaining": ("deep_ensembles.report", "influences"),
     "drawing": ("deep_ensembles.report", "Report.save"),
     "writing": ("deep_ensembles.tabular.writing", "TableWriter.write"),
 }
