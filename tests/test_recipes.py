@@ -35,7 +35,7 @@ from deep_ensembles import (
 )
 from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import InProcess, Processes
-from deep_ensembles.recipes import PAPER, Candidate, Choices, Task, batch_size, repeated_columns, target_step
+from deep_ensembles.recipes import PAPER, SCALES, Candidate, Choices, Task, batch_size, repeated_columns, target_step
 from deep_ensembles.selection import mixture_shares
 from deep_ensembles.training.checkpoint import CheckpointWriter
 
@@ -124,6 +124,31 @@ class TestCandidates:
         model = DeepEnsembleRegressor(**settings).fit(inputs, (inputs @ [1.0, 2.0]).round())
         head = model.ensemble_.head
         assert (head.min_variance > type(head).min_variance) == has_floor
+
+    def test_normals_are_tried_unless_they_would_be_worse_around_the_same_predictions(self, monkeypatch) -> None:
+        """Heavy tails show in what a Student-t head predicts out of fold; normal noise does not rule normals out."""
+        calls, generator = recorded(monkeypatch), np.random.default_rng(7)
+        inputs = generator.normal(size=(400, 2))
+        for noise, is_tried in ((generator.standard_t(2, size=400), False), (generator.normal(size=400), True)):
+            calls.clear()
+            DeepEnsembleRegressor(max_epochs=40, perturbation=None, random_state=0).fit(inputs, inputs[:, 0] + noise)
+            assert any(isinstance(call["head"], Normal) for call in calls) == is_tried
+
+    @given(st.permutations([0.1, 0.3, 1.0]), st.permutations([1.0, 2.0, 3.0]))
+    def test_the_next_frequency_is_tried_where_an_end_is_better(self, scales: list[float], scores: list[float]) -> None:
+        """In whatever order trials come; bins do not count."""
+        by_scale = dict(zip(scales, scores, strict=True))
+        trials = [selection._Trial(Candidate(Normal(), 0.1, (8,), has_bins=True), None, np.zeros(1))]
+        trials += [
+            selection._Trial(Candidate(Normal(), key, (8,)), None, np.array([score])) for key, score in by_scale.items()
+        ]
+        beyond = [new for end, new in ((0.1, 0.03), (1.0, 3.0)) if by_scale[end] < by_scale[0.3]]
+        assert [candidate.scale for candidate in selection._next_frequencies(trials, SCALES)] == beyond
+
+    def test_without_folds_nothing_is_compared(self) -> None:
+        for targets in (Y, np.round(3 * Y)):  # the second lie on a lattice
+            model = DeepEnsembleRegressor(folds=None, **QUICK).fit(X, targets)
+            assert model.chosen_["networks"] == {"waves 0.1, bins": 1.0}
 
     def test_candidates_are_the_same_bits_in_processes(self) -> None:
         models = [DeepEnsembleRegressor(**QUICK, execution=execution).fit(X, Y) for execution in (InProcess(), Processes(2))]

@@ -24,9 +24,9 @@ from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import InProcess, suited
 from deep_ensembles.fitting import fit_ensemble
 from deep_ensembles.growing import is_better
-from deep_ensembles.heads import Categorical
+from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.perturbations import FastGradientSign
-from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose
+from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose, variance_scaling
 from deep_ensembles.recalibration.fits import is_stretchable
 from deep_ensembles.recalibration.of_ensembles import stretched, tempered
 from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, repeated_columns, target_step
@@ -107,7 +107,8 @@ class _Search:
         task, choices = self.task, self.choices
         heads, scales, sizes = choices.candidates(task)
         start = Candidate(heads[0], scales[len(scales) // 4], sizes, has_bins=scales[0] > 0)
-        can_choose = choices.preset is None and choices.training(task).get("early_stopping") and choices.n_members(task) > 1
+        holds_out = choices.training(task).get("early_stopping") and choices.explicit.get("folds", "auto") is not None
+        can_choose = choices.preset is None and holds_out and choices.n_members(task) > 1
         if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and task.inputs.shape[1] <= task.n_rows):
             return self.train([start], task, needed=1), [1.0]
         if task.n_rows <= 1.5 * _PILOT_ROWS:
@@ -122,31 +123,32 @@ class _Search:
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
         """Trials in stages; candidates of a stage may be trained side by side.
 
-        First bins, waves of three frequencies without them, and vectors for numbers that repeat: if these are better, all
-        others have them too. Then the next frequency where an end was better than the middle; then other heads and
-        adversarial training for the best of these, and no hidden layers; last, if another head is better, the other networks
-        with it.
+        First bins, waves of the middle frequency without them, and bins with vectors for numbers that repeat: if these are
+        better than both, all others have them too. Then waves of other frequencies. Then, for the best of these, adversarial
+        training, other heads and no hidden layers, beside the next frequency where an end was better than the middle; last,
+        if another head is better, the other networks with it.
         """
         waves = [replace(start, scale=scale, has_bins=False) for scale in scales[1:-1]]
         repeated = repeated_columns(self.task.inputs, self.task.levels) if waves else ()
         valued = [replace(start, repeated=repeated)] if repeated else []
-        trials = self.train([start, *waves, *valued], task, needed=1)
+        trials, waves = self.train([start, *waves[1:2], *valued], task, needed=1), waves[:1] + waves[2:]
         if trials[-1].candidate.repeated:
             *trials, last = trials
-            if is_better(last.scores, min(trials, key=lambda trial: trial.score).scores):
-                trials = [last, *self.train([replace(wave, repeated=repeated) for wave in waves], task)]
+            if is_better(last.scores, _best(trials).scores):
+                trials, waves = [last], [replace(last.candidate, scale=scale, has_bins=False) for scale in scales[1:-1]]
+        trials += self.train(waves, task)
         bare = self.choices.heads(self.task, has_floor=False)
         if bare != heads and any(self.beats_rounding(trial, task) for trial in trials):
             return self.search(replace(start, head=bare[0]), bare, scales, task)
-        trials += self.train(_next_frequencies(trials, scales), task)
-        best = min(trials, key=lambda trial: trial.score)
+        best = _best(trials)
         adversarial = [replace(best.candidate, epsilon=EPSILON)] if self.choices.tries_adversary(self.task) else []
         linear = [Candidate(heads[0], 0.0, ())] if self.choices.tries_linear(task) else []
-        more = self.train([*adversarial, *(replace(best.candidate, head=head) for head in heads[1:]), *linear], task)
+        others = [replace(best.candidate, head=head) for head in heads[1:] if self.may_win(head, best, task)]
+        more = self.train([*adversarial, *_next_frequencies(trials, scales), *others, *linear], task)
         better = [trial for trial in more if trial.candidate.head != heads[0] and is_better(trial.scores, best.scores)]
         if better:
-            head = min(better, key=lambda trial: trial.score).candidate.head
-            usual, _ = self.best([*trials, *(trial for trial in more if trial.candidate.epsilon)])
+            head = _best(better).candidate.head
+            usual, _ = self.best([*trials, *(trial for trial in more if trial.candidate.head == heads[0])])
             more += self.train([replace(trial.candidate, head=head) for trial in usual if trial is not best], task)
         trials += more
         if isinstance(heads[0], Categorical) and task is self.task and self.choices.explicit.get("network") is None:
@@ -196,6 +198,18 @@ class _Search:
         settings |= {"head": candidate.head, "n_members": n_members, "random_state": seed}
         settings |= {"perturbation": FastGradientSign(candidate.epsilon)} if candidate.epsilon else {}
         return settings | ({"sample_weight": task.sample_weight} if task.source is None else {})
+
+    def may_win(self, head: Any, trial: _Trial, task: Task) -> bool:
+        """Whether a head is worth a trial beside one: not normals, if they would be worse around the same predictions.
+
+        These are the normals with the mean and variance of out-of-fold predictions, times the factor that suits them best.
+        """
+        if not isinstance(head, Normal) or self.rule(trial.ensemble) is not log_score:
+            return True
+        counted = torch.from_numpy(task.counted)
+        normals = trial.ensemble.out_of_fold(task.inputs)[counted].moment_matched()
+        targets = torch.from_numpy(task.targets)[counted]
+        return not is_better(trial.scores, log_score(variance_scaling(normals, targets)(normals), targets).numpy())
 
     def beats_rounding(self, trial: _Trial, task: Task) -> bool:
         """Whether out-of-fold errors are smaller than those of rounding to the step between targets.
@@ -285,12 +299,14 @@ class _Search:
         if asked is not None:
             return asked(mixture, targets)
         weights = torch.ones(ensemble.n_members) if ensemble.weights is None else ensemble.weights
-        if mixture.kind == "classes":
-            return tempered(mixture, targets, weights)
-        if not (mixture.kind == "numbers" and is_stretchable(mixture)):
+        is_number = mixture.kind == "numbers" and is_stretchable(mixture)
+        if not is_number and mixture.kind != "classes":
             return choose(mixture, targets, groups=None if task.groups is None else np.asarray(task.groups)[task.counted])
         some = np.linspace(0, len(task.inputs) - 1, min(len(task.inputs), _ROWS_TO_COMPARE)).astype(np.int64)
-        factor = stretched(mixture, targets, weights, lambda: ensemble.mixture(task.inputs[some])).factor
+        known = (mixture, targets, weights, lambda: ensemble.mixture(task.inputs[some]))
+        if not is_number:
+            return tempered(*known)
+        factor = stretched(*known).factor
         has_floor = getattr(ensemble.head, "min_variance", 0.0) > getattr(type(ensemble.head), "min_variance", 0.0)
         return VarianceScaling(max(1.0, factor) if has_floor else factor)  # the floor must not be undercut
 
@@ -321,6 +337,10 @@ def _fit(data: tuple[Any, ...], end: float, item: tuple[int, Any, dict[str, Any]
     return fit_ensemble(build, *data, **settings | ({"time_limit": max(0.1, left)} if left < math.inf else {}))
 
 
+def _best(trials: Sequence[_Trial]) -> _Trial:
+    return min(trials, key=lambda trial: trial.score)
+
+
 def _work(n_rows: int, build: Any, settings: Mapping[str, Any]) -> float:
     """About how many multiplications the training of an ensemble takes."""
     with seeded(0):
@@ -333,7 +353,7 @@ def _next_frequencies(trials: Sequence[_Trial], scales: Sequence[float]) -> list
     waves = {trial.candidate.scale: trial for trial in trials if trial.candidate.scale and not trial.candidate.has_bins}
     if len(waves) < len(scales) - 2 or not waves:
         return []
-    low, middle, high = waves.values()
+    low, middle, high = (waves[scale] for scale in sorted(waves))
     beyond = [scale for end, scale in ((low, scales[0]), (high, scales[-1])) if end.score < middle.score]
     return [replace(middle.candidate, scale=scale) for scale in beyond]
 

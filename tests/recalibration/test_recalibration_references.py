@@ -33,6 +33,7 @@ from deep_ensembles.recalibration import (
     variance_scaling,
 )
 from deep_ensembles.recalibration._base import _moments_of_normals
+from deep_ensembles.recalibration.of_ensembles import tempered
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -364,3 +365,22 @@ class TestChoose:
     def test_too_few_rows_are_refused(self):
         with pytest.raises(ValueError, match="`target` must be at least 10 rows, got 9"):
             choose(normals(9), torch.zeros(9))
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0, 1.5])
+def test_the_temperature_of_an_ensemble_is_below_that_of_its_members(spread: float) -> None:
+    """Members that are wrong by noise of their own: the average is surer of what is right than single ones should be.
+
+    One of them predicts each row out of fold; the best temperature of all of them is known from fresh targets.
+    """
+    generator, n_members = torch.Generator().manual_seed(0), 5
+    truth = 2 * torch.randn(20_000, 4, generator=generator, dtype=torch.float64)
+    targets, fresh = torch.multinomial(truth.softmax(-1), 2, replacement=True, generator=generator).T
+    wrong_by = spread * torch.randn(n_members, *truth.shape, generator=generator, dtype=torch.float64)
+    members = Mixture(Categorical(logits=truth + wrong_by))
+    single = Mixture(Categorical(logits=members.components.logits[:1]))
+    of_single, of_all = (temperature(mixture, rows).temperature for mixture, rows in ((single, targets), (members, fresh)))
+    found = tempered(single, targets, torch.ones(n_members), lambda: members).temperature
+    assert of_all < found < of_single
+    alone = tempered(single, targets, torch.ones(1), lambda: members).temperature
+    assert alone == pytest.approx(of_single, rel=1e-2)

@@ -77,15 +77,15 @@ class _Linear(Layer):
             # Each raw output contiguous over the batch: the criterion's small operations on one of them are faster.
             y = torch.bmm(self.weight, x.mT).mT
             return y if self.bias is None else y.add_(self.bias)
-        return self._product(x, self.space("y", *x.shape[:2], self.weight.shape[1], like=x))
+        y = self.space("y", *x.shape[:2], self.weight.shape[1], like=x)
+        if self.bias is None:
+            return torch.bmm(x, self.weight.mT, out=y)
+        return torch.baddbmm(self.bias, x, self.weight.mT, out=y)
 
     def evaluate(self, x: Tensor) -> Tensor:
-        return self._product(x)
-
-    def _product(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        if self.bias is None:
-            return torch.bmm(x, self.weight.mT, out=out)
-        return torch.baddbmm(self.bias, x, self.weight.mT, out=out)
+        # Each output contiguous over the batch, as embeddings of numbers leave theirs.
+        y = torch.bmm(self.weight, x.mT) if self.bias is None else torch.baddbmm(self.bias.mT, self.weight, x.mT)
+        return y.mT
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         assert self.weight_gradient is not None
@@ -156,6 +156,9 @@ class _SiLU(Layer):
 
     def __init__(self, module: nn.SiLU, tensors: Tensors) -> None:
         self.spaces = {}
+
+    def evaluate(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x).mul_(x)
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
         self.s = torch.sigmoid(x, out=self.space("s", *x.shape, like=x))
@@ -305,21 +308,23 @@ class _Vectors(Layer):
         self.buffers = [tensors.buffers[name] for name in module.BUFFERS]
 
     def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        n_members, n, _, n_outputs = self.weight.shape
+        n_members, n, n_values, n_outputs = self.weight.shape
         chosen = x[..., self.columns]
         places = self.module.places(chosen.mT.contiguous(), self.buffers[0], self.buffers[1])
         if generators:
             places *= drawn("bernoulli_", chosen, generators, 1 - self.module.UNKNOWN).mT.long()
-        self.index = places.flatten(0, 1).unsqueeze(2).expand(-1, -1, n_outputs)
-        vectors = self.weight.flatten(0, 1).gather(1, self.index).view(n_members, n, -1, n_outputs)
-        return torch.cat([self._others(x), vectors.transpose(1, 2).flatten(2)], 2)
+        # [member, batch, column]: the vectors of all columns and members are rows of one matrix.
+        first = torch.arange(n_members * n, device=x.device).view(n_members, 1, n) * n_values
+        self.index = (places.mT + first).flatten()
+        vectors = self.weight.view(-1, n_outputs).index_select(0, self.index)
+        return torch.cat([self._others(x), vectors.view(*x.shape[:2], -1)], 2)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         assert self.gradient is not None
-        of_vectors = gradient[..., self.module.in_features :].unflatten(2, (len(self.columns), -1))
+        n_inputs, n_outputs = self.module.in_features, self.weight.shape[3]
         total = self.gradient if accumulate else self.gradient.zero_()
-        total.flatten(0, 1).scatter_add_(1, self.index, of_vectors.transpose(1, 2).flatten(0, 1))
-        return self._others(gradient[..., : self.module.in_features]) if needed else None
+        total.view(-1, n_outputs).index_add_(0, self.index, gradient[..., n_inputs:].reshape(-1, n_outputs))
+        return self._others(gradient[..., :n_inputs]) if needed else None
 
     def _others(self, x: Tensor) -> Tensor:
         """Numbers that no vector stands for."""

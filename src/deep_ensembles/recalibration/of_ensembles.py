@@ -14,6 +14,7 @@ from deep_ensembles.recalibration.fits import Temperature, VarianceScaling, vari
 
 _LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
+_MOST_SHARPENED = math.log(0.8)  # that the temperature of an ensemble is below that of single members, as a logarithm
 
 
 def effective_members(weights: Tensor) -> float:
@@ -26,16 +27,18 @@ def effective_members(weights: Tensor) -> float:
     return float(weights.sum().square() / weights.square().sum())
 
 
-def tempered(mixture: Mixture, targets: Tensor, weights: Tensor) -> Temperature:
+def tempered(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture]) -> Temperature:
     """One temperature for the probabilities of classes.
 
     The logarithm of the best one falls about linearly with the reciprocal of the number of members, from that of single
-    members.
+    members. Where single members predict out of fold, that cannot be seen: then all members together are made as sure as
+    single ones should be. They could be surer, as they are more often right.
 
     Arguments:
         mixture: out-of-fold predictions.
         targets: what came.
         weights: of all members of the ensemble.
+        predict: predictions of all members, to see how they differ.
     """
     log = _log_temperature(mixture, targets)
     k, m = effective_members(mixture.weights), effective_members(weights)
@@ -43,7 +46,24 @@ def tempered(mixture: Mixture, targets: Tensor, weights: Tensor) -> Temperature:
         parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
         singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
         log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
+    elif m > 1:
+        log += _sharpening(predict(), log)
     return Temperature(math.exp(log))
+
+
+def _sharpening(mixture: Mixture, log: float) -> float:
+    """What to add to the logarithm of a temperature, so that a mixture has the mean entropy that members have with it."""
+    from scipy.optimize import brentq  # late, as it takes half a second
+
+    singles = Temperature(math.exp(log))(mixture)
+    wanted = float((singles.entropy() - singles.mutual_information).mean())
+
+    def excess(shift: float) -> float:
+        return float(Temperature(math.exp(log + shift))(mixture).entropy().mean()) - wanted
+
+    if excess(0.0) <= 0 or excess(_MOST_SHARPENED) >= 0:
+        return 0.0 if excess(0.0) <= 0 else _MOST_SHARPENED
+    return float(brentq(excess, _MOST_SHARPENED, 0.0, xtol=1e-4))
 
 
 def stretched(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture]) -> VarianceScaling:
@@ -54,8 +74,7 @@ def stretched(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Calla
 
     Arguments:
         mixture, targets, weights: as for `tempered`.
-        predict: predictions of all members, to see how they differ where single members predict out of fold; members
-            differ less where most have seen a row, but a single one not at all.
+        predict: as for `tempered`; members differ less where most have seen a row, but a single one not at all.
     """
     factor = variance_scaling(mixture, targets).factor
     k, m = effective_members(mixture.weights), effective_members(weights)
