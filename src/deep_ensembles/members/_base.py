@@ -322,11 +322,12 @@ class FlatStack:
         return torch.stack(checks).all(0).cpu()
 
 
-def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]] | None) -> None:
-    """Copy runs of every tensor: pairs of (run in `source`, run in `target`), or None for all."""
-    for name, tensor in source.items():
+def copy_members(source: Members, target: Members, pairs: Sequence[tuple[int, int]] | None = None) -> None:
+    """Copy the tensors of members: pairs of (member of `source`, member of `target`), or None for all."""
+    tensors = target.parameters.views | target.buffers
+    for name, tensor in (source.parameters.views | source.buffers).items():
         if pairs is None:
-            target[name].copy_(tensor)
+            tensors[name].copy_(tensor)
         elif pairs:
             index = torch.as_tensor(pairs, device=tensor.device)
-            target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))
+            tensors[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))

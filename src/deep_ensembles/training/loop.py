@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles.members import Members, copy_runs
+from deep_ensembles.members import Members
 from deep_ensembles.training.batches import BatchLoader, Block, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Seen
@@ -279,7 +279,7 @@ class _Session:
                     f"member {r} diverged in epoch {int(state.epoch[r]) + 1} (its loss or weights are not finite), and "
                     f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
                     "lower `learning_rate`, set `clip_norm`, or check the data for extreme values")  # fmt: skip
-        self.stack.restore(state.best_parameters.views, state.best_buffers, [(self.active[i], i) for i in diverged])
+        self.stack.restore(state.best, [(self.active[i], i) for i in diverged])
 
     def _drop_finished(self) -> None:
         """Train on with the unfinished runs only, so that the stack shrinks as runs stop."""
@@ -296,13 +296,11 @@ class _Session:
 
     def result(self) -> Trained:
         """Every run with its best weights."""
-        members, kept = self.members, self._resumable_state()
-        copy_runs(self.state.best_parameters.views, members.parameters.views, None)
-        copy_runs(self.state.best_buffers, members.buffers, None)
-        return Trained(members, self.standardization, self.state.history, self.state.held_out, kept)
+        state = self.state
+        return Trained(state.best, self.standardization, state.history, state.held_out, self._resumable_state())
 
     def _resumable_state(self) -> dict[str, Tensor]:
-        """What another training needs to go on from here, before the best weights take the place of the last."""
+        """What another training needs to go on from here, with the last weights, which need not be the best."""
         is_last = len(self.stack.members) == len(self.runs) and not any(len(run.validation) for run in self.runs)
         if not (self.recipe.resumable and is_last):
             return {}
@@ -311,7 +309,7 @@ class _Session:
 
     def go_on(self, start: Trained) -> None:
         """Take over networks, and what the optimiser knew of them if that was kept."""
-        self.stack.restore(start.members.parameters.views, start.members.buffers, [(run, run) for run in self.active])
+        self.stack.restore(start.members, [(run, run) for run in self.active])
         for name, tensor in start.state.items():
             self._tensors()[name].copy_(tensor)
         done = start.history.shape[2] if start.state else 0
