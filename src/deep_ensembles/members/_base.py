@@ -309,18 +309,6 @@ class FlatStack:
         """A stack of the same layout, filled with zeros."""
         return FlatStack({name: torch.zeros_like(view) for name, view in self.views.items()})
 
-    def select(self, runs: Sequence[int]) -> FlatStack:
-        """A new stack with copies of some runs."""
-        index = torch.as_tensor(runs, device=self.flat.device)
-        return FlatStack({name: view.index_select(0, index) for name, view in self.views.items()})
-
-    def finite(self) -> Tensor:
-        """Whether all numbers of each run are finite, `[run]`."""
-        if bool(self.flat.sum().isfinite()):
-            return torch.ones(len(next(iter(self.views.values()))), dtype=torch.bool)
-        checks = [view.flatten(1).isfinite().all(1) for view in self.views.values()]
-        return torch.stack(checks).all(0).cpu()
-
 
 def copy_members(source: Members, target: Members, pairs: Sequence[tuple[int, int]] | None = None) -> None:
     """Copy the tensors of members: pairs of (member of `source`, member of `target`), or None for all."""

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,8 @@ class Checkpoint:
     def __post_init__(self) -> None:
         require(isinstance(self.path, (str, os.PathLike)), "path", "a file name", self.path)
         object.__setattr__(self, "path", location(self.path))
-        if self.every_epochs is not None:
-            check_integer("every_epochs", self.every_epochs, low=1)
-        if self.every_seconds is not None:
-            check_number("every_seconds", self.every_seconds, low=0)
+        check_integer("every_epochs", self.every_epochs, low=1, optional=True)
+        check_number("every_seconds", self.every_seconds, low=0, optional=True)
 
     def numbered(self, number: int | str) -> "Checkpoint":
         """The same for one of several trainings, in a file beside."""
@@ -64,15 +62,11 @@ def postponed_interrupts(wanted: bool) -> Iterator[Callable[[], bool]]:
             signal.default_int_handler(number, frame)
         pressed = True
 
-    ours = wanted and threading.current_thread() is threading.main_thread()
-    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, note)
-    try:
+    is_main = threading.current_thread() is threading.main_thread()
+    with ExitStack() as afterwards:
+        if wanted and is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            afterwards.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, note))
         yield lambda: pressed
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
     if pressed:
         raise KeyboardInterrupt
 

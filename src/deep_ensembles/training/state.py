@@ -109,7 +109,8 @@ class Stack:
         """A smaller stack with copies of some runs, moments included."""
         smaller = Stack(self.members.select(runs), self.recipe)
         for name, stack in self.stacks.items():
-            smaller.stacks[name].flat.copy_(stack.select(runs).flat)
+            for part, view in stack.views.items():
+                smaller.stacks[name].views[part].copy_(view[list(runs)])
         return smaller
 
     def tensors(self) -> dict[str, Tensor]:
