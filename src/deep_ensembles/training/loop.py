@@ -1,5 +1,6 @@
 """The one training loop: a list of runs → trained members."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.members import Members
-from deep_ensembles.training.batches import BatchLoader, Block, Segment, Steps, segments
+from deep_ensembles.training.batches import BatchLoader, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Seen
 from deep_ensembles.training.prepare import Trained, Training, fingerprint, prepare
@@ -89,8 +90,7 @@ class _Session:
         self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
         if active:
             index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
-            (block,) = self.loader.blocks(index, active, [[_PROBE_ROWS]])
-            self._probe = block.inputs
+            ((self._probe, _, _),) = self.loader.blocks(index, active, [[_PROBE_ROWS]])
 
     # -- one epoch ------------------------------------------------------------------------------------------------
 
@@ -138,15 +138,14 @@ class _Session:
         passes = [self._permuted(r, Purpose.UNLABELLED, part, repeats).ravel() for part in (number, number + 1)]
         return np.concatenate(passes)[first : first + n]
 
-    def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Sequence[Tensor | None]]:
-        """Inputs without targets for the steps of each block, None where there are none."""
+    def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Tensor | None]:
+        """Inputs without targets for each step, None where there are none."""
         if self.unlabelled is None:
-            yield from ([None] * len(part) for part in parts)
-            return
+            return itertools.repeat(None)
         runs = self.active[segment.start : segment.stop]
         index = np.stack([self._unlabelled_order(r, len(self.unlabelled.rows))[segment.rows] for r in runs])
-        for block in self.unlabelled.blocks(index, runs, parts):
-            yield block.inputs.split(block.sizes, 1)
+        blocks = zip(self.unlabelled.blocks(index, runs, parts), parts, strict=True)
+        return (of_step for (inputs, _, _), sizes in blocks for of_step in inputs.split(sizes, 1))
 
     def _train_segment(self, loader: BatchLoader, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
         """Train runs, whose rows are in these orders, on the rows of a segment, block by block."""
@@ -154,26 +153,24 @@ class _Session:
         runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
         update = self.stack.updater(segment.start, [self._update_group(r) for r in runs])
         scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
+        unlabelled = self._unlabelled(segment, parts)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
         blocks = loader.blocks(np.stack([order[segment.rows] for order in orders[span]]), runs, parts, draws)
-        for block, unlabelled in zip(blocks, self._unlabelled(segment, parts), strict=True):
+        for (inputs, targets, weights), sizes in zip(blocks, parts, strict=True):
             raws = []
-            for batch, others in zip(self._batches(block), unlabelled, strict=True):
-                raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), others))
+            for batch in _batches(inputs, targets, weights, sizes):
+                raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), next(unlabelled)))
                 update(step)
                 step += 1
-            self._record(block, torch.cat(raws, dim=1), span)
+            losses = self.algorithm.criterion.losses(torch.cat(raws, dim=1), targets)  # each as it was before its step
+            losses = losses if weights is None else losses * weights
+            self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
+            self.state.updates[runs] += len(sizes)
+            self.position += 1
             interrupted = self.interrupted()
             self._save(None, interrupted)
             if interrupted:
                 raise KeyboardInterrupt
-
-    def _batches(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
-        """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
-        factors: list[Any] = [1.0 / size for size in block.sizes]
-        if block.weights is not None:
-            factors = [weights / weights.shape[1] for weights in block.weights.split(block.sizes, 1)]
-        return zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), factors, strict=True)
 
     def _update_group(self, r: int) -> UpdateGroup:
         run, recipe, state = self.runs[r], self.recipe, self.state
@@ -205,14 +202,6 @@ class _Session:
         streams = [stream(self.runs[r].seed, Purpose.NOISE, int(self.state.epoch[r])) for r in runs]
         seeds = [s.integers(0, 2**62, (self._n_steps(r), 3)) for r, s in zip(runs, streams, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
-
-    def _record(self, block: Block, raw: Tensor, span: slice) -> None:
-        """Count a block as done, and add up the losses of its rows, each as it was before its step."""
-        losses = self.algorithm.criterion.losses(raw, block.targets)
-        losses = losses if block.weights is None else losses * block.weights
-        self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
-        self.state.updates[self.active[span]] += len(block.sizes)
-        self.position += 1
 
     # -- between epochs -------------------------------------------------------------------------------------------
 
@@ -248,11 +237,11 @@ class _Session:
             runs = self.active[segment.start : segment.stop]
             window = members.window(segment.start, segment.stop)
             index = np.stack([self.runs[r].validation[segment.rows] for r in runs])
-            for block in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
-                raw = window(block.inputs)
-                losses = self.algorithm.criterion.losses(raw, block.targets).cpu().double()
-                weights = torch.ones_like(losses) if block.weights is None else block.weights.cpu().double()
-                for i, parts in enumerate(zip(losses, weights, raw.cpu(), strict=True), segment.start):
+            for inputs, targets, weights in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
+                raw = window(inputs)
+                losses = self.algorithm.criterion.losses(raw, targets).cpu().double()
+                counts = torch.ones_like(losses) if weights is None else weights.cpu().double()
+                for i, parts in enumerate(zip(losses, counts, raw.cpu(), strict=True), segment.start):
                     found[i].append(parts)
         return np.array([self._held_out_score(r, parts) for r, parts in zip(self.active, found, strict=True)])
 
@@ -340,6 +329,16 @@ class _Session:
         self.position = facts["position"]
         for name, tensor in self._tensors().items():
             tensor.copy_(tensors[name])
+
+
+def _batches(
+    inputs: Tensor, targets: Tensor, weights: Tensor | None, sizes: list[int]
+) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
+    """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
+    factors: list[Any] = [1.0 / size for size in sizes]
+    if weights is not None:
+        factors = [of_batch / of_batch.shape[1] for of_batch in weights.split(sizes, 1)]
+    return zip(inputs.split(sizes, 1), targets.split(sizes, 1), factors, strict=True)
 
 
 def _permuted(runs: Sequence[Run], n_unlabelled: int, r: int, purpose: Purpose, number: int, times: int) -> np.ndarray:
