@@ -8,7 +8,7 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -186,26 +186,25 @@ class AutogradMembers(Members):
     _leaves: list[Tensor]
 
     @abstractmethod
-    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
-        """The raw output for `_inputs` in training, each member's random numbers from its seed."""
+    def _pass(self, seeds: Sequence[int] | None) -> Tensor | None:
+        """The raw output for `_inputs` in training, each member's random numbers from its seed.
 
-    @abstractmethod
-    def _unseeded_pass(self) -> Tensor | None:
-        """The same for networks that draw no random numbers; None if one does after all."""
+        Without seeds, for networks that draw no random numbers; None if one does after all.
+        """
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = inputs.detach().requires_grad_(input_gradient)
         half = torch.autocast(inputs.device.type, torch.bfloat16) if self.traits.bf16 else nullcontext()
         with torch.enable_grad(), half:
-            raw = self._deterministic_pass() if self.traits.deterministic else None
-            raw = self._seeded_pass(seeds) if raw is None else raw
+            found = self._deterministic_pass() if self.traits.deterministic else None
+            raw = cast(Tensor, self._pass(seeds)) if found is None else found
             self._raw = raw.float() if self.traits.bf16 else raw
         return self._raw.detach()
 
     def _deterministic_pass(self) -> Tensor | None:
         """A pass without seeds; if a network draws a random number, which may be late, nothing has happened."""
         before = {name: tensor.clone() for name, tensor in self._buffers.items()}
-        raw = self._unseeded_pass()
+        raw = self._pass(None)
         if raw is None:
             for name, tensor in before.items():
                 self._buffers[name].copy_(tensor)
