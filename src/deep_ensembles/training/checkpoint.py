@@ -80,7 +80,7 @@ class CheckpointWriter:
     _last: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        path = location(self.settings.path)
+        self.path = path = location(self.settings.path)
         if isinstance(path, Path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(path.parent, os.W_OK):
@@ -98,16 +98,15 @@ class CheckpointWriter:
         metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
         metadata["checksum"] = _checksum(stored, metadata["facts"])
         try:
-            write_atomically(location(self.settings.path), safetensors.torch.save(stored, metadata))
+            write_atomically(self.path, safetensors.torch.save(stored, metadata))
         except OSError as error:
-            raise OSError(error.errno, f"the checkpoint {self.settings.path} cannot be written ({error.strerror or error}); "
+            raise OSError(error.errno, f"the checkpoint {self.path} cannot be written ({error.strerror or error}); "
                                        "the one before is intact") from error  # fmt: skip
         self._last = time.monotonic()
 
     def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The state to go on from, or None if there is none."""
-        path = location(self.settings.path)
-        system, inside = file_system(path)
+        path, (system, inside) = self.path, file_system(self.path)
         if not self.settings.resume or not system.exists(inside):
             return None
         try:

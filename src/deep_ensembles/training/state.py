@@ -60,14 +60,14 @@ class Stack:
             groups: of the runs from `start` on.
         """
         updates = [self._group_updater(start + a, start + b, groups[a]) for a, b in equal_ranges(groups)]
-        gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
-        together = torch.empty_like(torch.cat(gradients, 1))  # new memory in each step would cost more than the norm
+        if self.recipe.clip_norm is not None:
+            gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
+            together = torch.empty_like(torch.cat(gradients, 1))  # new memory in each step would cost more than the norm
+            updates.insert(0, functools.partial(_clip, gradients, self.recipe.clip_norm, together))
 
         def update(step: int) -> None:
-            if self.recipe.clip_norm is not None:
-                _clip(gradients, self.recipe.clip_norm, together)
-            for update_group in updates:
-                update_group(step)
+            for part in updates:
+                part(step)
 
         return update
 
@@ -119,7 +119,7 @@ class Stack:
         return {name: stack.flat for name, stack in self.stacks.items()} | buffers
 
 
-def _clip(gradients: list[Tensor], limit: float, together: Tensor) -> None:
+def _clip(gradients: list[Tensor], limit: float, together: Tensor, step: int) -> None:
     """Shorten the gradient of every run, in parts `[run, numbers]`, to a Euclidean norm of at most `limit`."""
     norms = torch.linalg.vector_norm(torch.cat(gradients, 1, out=together), dim=1, keepdim=True)
     if norms.is_cpu and float(norms.max()) <= limit:  # a GPU would have to wait for the answer
