@@ -65,8 +65,8 @@ class Moments:
 
     def part(self, span: slice, shape: tuple[int, ...]) -> Moments:
         """Those of some dimensions, in a shape of their own."""
-        parts = (self.mean, self.deviation, self.low, self.high)
-        return Moments(self.weight, *(part[span].reshape(shape) for part in parts), self.count)
+        mean, deviation, low, high = (part[span].reshape(shape) for part in (self.mean, self.deviation, self.low, self.high))
+        return Moments(self.weight, mean, deviation, low, high, self.count)
 
     def pooled(self) -> Moments:
         """The same for channels (the first dimension), their other dimensions pooled; shaped to broadcast."""

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.members import Members
-from deep_ensembles.training.batches import BatchLoader, Segment, Steps, segments
+from deep_ensembles.training.batches import Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
-from deep_ensembles.training.data import Seen
+from deep_ensembles.training.data import Rows, Seen
 from deep_ensembles.training.prepare import Trained, Training, fingerprint, prepare
 from deep_ensembles.training.recipe import Run
 from deep_ensembles.training.resources import limited_threads, work_per_row
@@ -99,16 +99,16 @@ class _Session:
         skip, first_step, first, n_rows = self.position, 0, self.active[0], np.zeros(len(self.active))
         started = time.monotonic()
         # Every epoch that a run is trained counts as one or is undone, so that this is the same number for all.
-        readings = self.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
-        for number, (loader, seen) in enumerate(readings):
+        readings = self.loader.rows.readings(int(self.state.epoch[first] + self.state.restarts[first]))
+        for number, (reading, seen) in enumerate(readings):
             orders = [self._order(r) if seen is None else self._buffer_order(r, number, seen) for r in self.active]
             sizes = [self._batch_sizes(r)[number] for r in self.active]
             for segment in segments([sum(of_run) for of_run in sizes], self.recipe.batch_size, self._max_runs):
-                parts = loader.group_steps(segment.stop - segment.start, segment.sizes)
+                parts = self.loader.group_steps(segment.stop - segment.start, segment.sizes)
                 done, parts = parts[:skip], parts[skip:]
                 skip -= len(done)
                 if parts:
-                    self._train_segment(loader, segment.after(done, first_step), orders, parts)
+                    self._train_segment(reading, segment.after(done, first_step), orders, parts)
             first_step += len(sizes[0])
             n_rows += [sum(of_run) for of_run in sizes]
             if time.monotonic() >= self.end:
@@ -147,15 +147,16 @@ class _Session:
         blocks = zip(self.unlabelled.blocks(index, runs, parts), parts, strict=True)
         return (of_step for (inputs, _, _), sizes in blocks for of_step in inputs.split(sizes, 1))
 
-    def _train_segment(self, loader: BatchLoader, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
-        """Train runs, whose rows are in these orders, on the rows of a segment, block by block."""
+    def _train_segment(self, reading: Rows, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
+        """Train runs, whose rows of the reading are in these orders, on the rows of a segment, block by block."""
         span, step = slice(segment.start, segment.stop), segment.first_step
         runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
         update = self.stack.updater(segment.start, [self._update_group(r) for r in runs])
         scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
         unlabelled = self._unlabelled(segment, parts)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
-        blocks = loader.blocks(np.stack([order[segment.rows] for order in orders[span]]), runs, parts, draws)
+        index = np.stack([order[segment.rows] for order in orders[span]])
+        blocks = self.loader.blocks(index, runs, parts, draws, reading)
         for (inputs, targets, weights), sizes in zip(blocks, parts, strict=True):
             raws = []
             for batch in _batches(inputs, targets, weights, sizes):

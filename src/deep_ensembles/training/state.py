@@ -61,7 +61,8 @@ class Stack:
         """
         updates = [self._group_updater(start + a, start + b, groups[a]) for a, b in equal_ranges(groups)]
         if self.recipe.clip_norm is not None:
-            gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
+            views = (view[start : start + len(groups)] for view in self.gradients.views.values())
+            gradients = [view.reshape(len(groups), -1) for view in views]
             together = torch.empty_like(torch.cat(gradients, 1))  # new memory in each step would cost more than the norm
             updates.insert(0, functools.partial(_clip, gradients, self.recipe.clip_norm, together))
 
