@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.members import Members
-from deep_ensembles.training.batches import Segment, Steps, segments
+from deep_ensembles.training.batches import Batch, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Seen
 from deep_ensembles.training.prepare import Trained, Training, fingerprint, prepare
@@ -168,10 +168,7 @@ class _Session:
             self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
             self.state.updates[runs] += len(sizes)
             self.position += 1
-            interrupted = self.interrupted()
-            self._save(None, interrupted)
-            if interrupted:
-                raise KeyboardInterrupt
+            self._save(None)
 
     def _update_group(self, r: int) -> UpdateGroup:
         run, recipe, state = self.runs[r], self.recipe, self.state
@@ -218,7 +215,7 @@ class _Session:
         self.position = 0
         self.loss.zero_()
         self._drop_finished()
-        self._save(int(self.state.epoch.max()), not self.active)
+        self._save(int(self.state.epoch.max()))
 
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
@@ -314,10 +311,13 @@ class _Session:
         """What a checkpoint holds, as the tensors themselves."""
         return {"loss": self.loss} | self.state.tensors() | (self.stack.tensors() if self.active else {})
 
-    def _save(self, epoch: int | None, now: bool) -> None:
-        """Write a checkpoint where there is one to keep, now or if it is time to (see `CheckpointWriter.due`)."""
-        if self.writer is not None and (now or self.writer.due(epoch)):
+    def _save(self, epoch: int | None) -> None:
+        """Write a checkpoint where there is one to keep: if it is time to (see `CheckpointWriter.due`), or the last one."""
+        interrupted = self.interrupted()
+        if self.writer is not None and (interrupted or not self.active or self.writer.due(epoch)):
             self.writer.write(self._tensors(), {"active": self.active, "position": self.position})
+        if interrupted:
+            raise KeyboardInterrupt
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one to go on from."""
@@ -332,9 +332,7 @@ class _Session:
             tensor.copy_(tensors[name])
 
 
-def _batches(
-    inputs: Tensor, targets: Tensor, weights: Tensor | None, sizes: list[int]
-) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
+def _batches(inputs: Tensor, targets: Tensor, weights: Tensor | None, sizes: list[int]) -> Iterator[Batch]:
     """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
     factors: list[Any] = [1.0 / size for size in sizes]
     if weights is not None:
