@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles.members import Members
+from deep_ensembles.members import Members, copy_members
 from deep_ensembles.training.batches import Batch, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Seen
@@ -285,11 +285,12 @@ class _Session:
 
     def result(self) -> Trained:
         """Every run with its best weights."""
-        state = self.state
-        return Trained(state.best, self.standardization, state.history, state.held_out, self._resumable_state())
+        members, kept = self.members, self._resumable_state()
+        copy_members(self.state.best, members)
+        return Trained(members, self.standardization, self.state.history, self.state.held_out, kept)
 
     def _resumable_state(self) -> dict[str, Tensor]:
-        """What another training needs to go on from here, with the last weights, which need not be the best."""
+        """What another training needs to go on from here, before the best weights take the place of the last."""
         is_last = len(self.stack.members) == len(self.runs) and not any(len(run.validation) for run in self.runs)
         if not (self.recipe.resumable and is_last):
             return {}
