@@ -24,11 +24,6 @@ from deep_ensembles._checks import require
 if TYPE_CHECKING:
     from torch import Tensor
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 FORMAT = "deep-ensembles"
 FORMAT_VERSION = 1
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -264,7 +259,9 @@ def _locked(folder: Path) -> Iterator[bool]:
     """Wait until no other process saves to a folder; False if there are no locks. One that is killed lets go of its lock."""
     is_locked = False
     with ExitStack() as held:
-        with suppress(AttributeError, OSError):  # Windows and some file systems have no locks
+        with suppress(ImportError, OSError):  # Windows and some file systems have no locks
+            import fcntl
+
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             held.callback(os.close, handle)
             fcntl.flock(handle, fcntl.LOCK_EX)

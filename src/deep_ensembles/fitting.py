@@ -23,9 +23,8 @@ from deep_ensembles.members import Factory
 from deep_ensembles.mixture import Mixture, concatenated
 from deep_ensembles.perturbations import Perturbation
 from deep_ensembles.settings import describe
-from deep_ensembles.training import Algorithm, Constant, Criterion, Recipe, Run, Trained, plan_runs
+from deep_ensembles.training import Algorithm, Constant, Criterion, InMemory, Recipe, Rows, Run, Streamed, Trained, plan_runs
 from deep_ensembles.training.blocks import ArrayBlocks, BlockSource, Surveyed, is_large_map
-from deep_ensembles.training.data import InMemory, Rows, Streamed
 from deep_ensembles.training.parts import choose_inputs, pack_inputs
 
 

@@ -143,9 +143,7 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         file, number = self.files[index]
-        pixels = self.pixels(file)
-        if self.augment and (move := _move(index)) is not None:
-            pixels = _moved(pixels, *move)
+        pixels = _moved(self.pixels(file), index) if self.augment else self.pixels(file)
         return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))).float().div_(255), number
 
     def array(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -223,20 +221,16 @@ class ImageFolder(Dataset[tuple[Tensor, int]]):
                 update(advance=1)
 
 
-def _move(index: int) -> tuple[float, float, bool] | None:
-    """How to move a picture, reproducibly if the row number says what it is drawn for; None if it is to be left alone."""
+def _moved(pixels: NDArray[np.uint8], index: int) -> NDArray[np.uint8]:
+    """A picture moved at random, reproducibly if the row number says what it is drawn for; as it is if that is nothing."""
     draw = getattr(index, "draw", ())
     if draw is None:
-        return None
+        return pixels
     numbers: Any = stream(draw[0], Purpose.AUGMENTATION, draw[1], int(index)).random(3) if draw else torch.rand(3)
     down, right, flip = numbers.tolist()
-    return down, right, flip < 0.5
-
-
-def _moved(pixels: NDArray[np.uint8], down: float, right: float, flip: bool) -> NDArray[np.uint8]:
     size = len(pixels)
     reach = size // 8
     padded = np.pad(pixels, ((reach, reach), (reach, reach), (0, 0)), mode="reflect")
     top, left = (int(share * (2 * reach + 1)) for share in (down, right))
     cut = padded[top : top + size, left : left + size]
-    return cut[:, ::-1] if flip else cut
+    return cut[:, ::-1] if flip < 0.5 else cut

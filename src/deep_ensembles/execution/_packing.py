@@ -6,6 +6,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -21,10 +22,8 @@ class _Pickler(cloudpickle.Pickler):
 
     def reducer_override(self, content: Any) -> Any:
         if type(content) is Tensor and content.device.type == "cpu" and not content.requires_grad:
-            try:
+            with suppress(RuntimeError, TypeError):  # a tensor of a kind that arrays do not have
                 return _tensor, (content.contiguous().numpy(),)
-            except (RuntimeError, TypeError):  # a tensor of a kind that arrays do not have
-                pass
         return super().reducer_override(content)
 
 

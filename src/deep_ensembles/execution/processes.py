@@ -5,7 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +13,6 @@ from typing import Any, cast
 import joblib
 import torch
 from joblib.executor import get_memmapping_executor
-from joblib.externals import loky
 from joblib.parallel import get_active_backend
 
 from deep_ensembles._checks import check_integer, require
@@ -71,7 +70,7 @@ class Processes:
                             deaths = 0
                             del left[number]
                             yield items[number], result
-                except loky.process_executor.BrokenProcessPool as error:
+                except BrokenExecutor as error:
                     deaths += 1
                     if deaths == _MOST_DEATHS:
                         message = f"{deaths} worker processes died over the same work (out of memory?); use fewer processes"

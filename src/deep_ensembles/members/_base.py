@@ -8,7 +8,7 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -186,26 +186,25 @@ class AutogradMembers(Members):
     _leaves: list[Tensor]
 
     @abstractmethod
-    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
-        """The raw output for `_inputs` in training, each member's random numbers from its seed."""
+    def _pass(self, seeds: Sequence[int] | None) -> Tensor | None:
+        """The raw output for `_inputs` in training, each member's random numbers from its seed.
 
-    @abstractmethod
-    def _unseeded_pass(self) -> Tensor | None:
-        """The same for networks that draw no random numbers; None if one does after all."""
+        Without seeds, for networks that draw no random numbers; None if one does after all.
+        """
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         self._inputs = inputs.detach().requires_grad_(input_gradient)
         half = torch.autocast(inputs.device.type, torch.bfloat16) if self.traits.bf16 else nullcontext()
         with torch.enable_grad(), half:
-            raw = self._deterministic_pass() if self.traits.deterministic else None
-            raw = self._seeded_pass(seeds) if raw is None else raw
+            found = self._deterministic_pass() if self.traits.deterministic else None
+            raw = cast(Tensor, self._pass(seeds)) if found is None else found
             self._raw = raw.float() if self.traits.bf16 else raw
         return self._raw.detach()
 
     def _deterministic_pass(self) -> Tensor | None:
         """A pass without seeds; if a network draws a random number, which may be late, nothing has happened."""
         before = {name: tensor.clone() for name, tensor in self._buffers.items()}
-        raw = self._unseeded_pass()
+        raw = self._pass(None)
         if raw is None:
             for name, tensor in before.items():
                 self._buffers[name].copy_(tensor)
@@ -309,24 +308,13 @@ class FlatStack:
         """A stack of the same layout, filled with zeros."""
         return FlatStack({name: torch.zeros_like(view) for name, view in self.views.items()})
 
-    def select(self, runs: Sequence[int]) -> FlatStack:
-        """A new stack with copies of some runs."""
-        index = torch.as_tensor(runs, device=self.flat.device)
-        return FlatStack({name: view.index_select(0, index) for name, view in self.views.items()})
 
-    def finite(self) -> Tensor:
-        """Whether all numbers of each run are finite, `[run]`."""
-        if bool(self.flat.sum().isfinite()):
-            return torch.ones(len(next(iter(self.views.values()))), dtype=torch.bool)
-        checks = [view.flatten(1).isfinite().all(1) for view in self.views.values()]
-        return torch.stack(checks).all(0).cpu()
-
-
-def copy_runs(source: Mapping[str, Tensor], target: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]] | None) -> None:
-    """Copy runs of every tensor: pairs of (run in `source`, run in `target`), or None for all."""
-    for name, tensor in source.items():
+def copy_members(source: Members, target: Members, pairs: Sequence[tuple[int, int]] | None = None) -> None:
+    """Copy the tensors of members: pairs of (member of `source`, member of `target`), or None for all."""
+    tensors = target.parameters.views | target.buffers
+    for name, tensor in (source.parameters.views | source.buffers).items():
         if pairs is None:
-            target[name].copy_(tensor)
+            tensors[name].copy_(tensor)
         elif pairs:
             index = torch.as_tensor(pairs, device=tensor.device)
-            target[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))
+            tensors[name].index_copy_(0, index[:, 1], tensor.index_select(0, index[:, 0]))

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -47,29 +47,20 @@ class Looped(AutogradMembers):
                 outputs.append(self._sample_mode(m)(x))
         return torch.stack(outputs)
 
-    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
-        return self._pass([_noise(seed, self._inputs.device) for seed in seeds])
-
-    def _unseeded_pass(self) -> Tensor | None:
-        state = torch.get_rng_state()
-        raw = self._pass([nullcontext()] * len(self))
-        if torch.equal(torch.get_rng_state(), state):
-            return raw
-        torch.set_rng_state(state)
-        return None
-
-    def _pass(self, contexts: Sequence[AbstractContextManager[None]]) -> Tensor:
-        """The raw output in training, each member's within a context of its own."""
-        outputs = []
-        for m, (x, context) in enumerate(zip(self._inputs, contexts, strict=True)):
+    def _pass(self, seeds: Sequence[int] | None) -> Tensor | None:
+        outputs, untouched = [], torch.get_rng_state() if seeds is None else None
+        for m, x in enumerate(self._inputs):
             module, arranged = self._train_mode(m), channels_last(x) if self.traits.channels_last else x
-            with context:
+            with nullcontext() if seeds is None else _noise(seeds[m], x.device):
                 outputs.append(module(arranged))
             # A module may replace a buffer rather than write into it: bring the new value into the common tensor.
             for name, buffer in module.named_buffers():
                 if name in self._buffers and buffer.data_ptr() != self._buffers[name][m].data_ptr():
                     self._buffers[name][m] = buffer.detach()
                     _set(module, name, self._buffers[name][m])
+        if untouched is not None and not torch.equal(torch.get_rng_state(), untouched):
+            torch.set_rng_state(untouched)
+            return None
         return torch.stack(outputs)
 
 
@@ -115,11 +106,10 @@ class Stacked(AutogradMembers):
         with torch.no_grad(), MemberNoise(torch_generators(seeds, inputs.device)):
             return self._run(self._sample_mode(), inputs, "different")
 
-    def _seeded_pass(self, seeds: Sequence[int]) -> Tensor:
-        with MemberNoise(torch_generators(seeds, self._inputs.device)):
-            return self._run(self._train_mode(), self._inputs, "different")
-
-    def _unseeded_pass(self) -> Tensor | None:
+    def _pass(self, seeds: Sequence[int] | None) -> Tensor | None:
+        if seeds is not None:
+            with MemberNoise(torch_generators(seeds, self._inputs.device)):
+                return self._run(self._train_mode(), self._inputs, "different")
         try:
             return self._run(self._train_mode(), self._inputs, "error")
         except RuntimeError as error:

@@ -23,14 +23,10 @@ def is_plain(module: nn.Module) -> bool:
         return False  # a layer or a weight that stands in two places
     layers = [part for _, part in places[1:]]
     known = all(type(layer) in LAYERS for layer in layers) and all(weight.requires_grad for _, weight in weights)
-    usual = all(getattr(layer, "approximate", "none") == "none" and _usual_norm(layer) for layer in layers)
+    norms = [layer for layer in layers if isinstance(layer, nn.BatchNorm1d)]
+    usual = all(norm.affine and norm.track_running_stats and norm.momentum is not None for norm in norms)
+    usual = usual and all(getattr(layer, "approximate", "none") == "none" for layer in layers)
     return known and usual and isinstance(module[-1], nn.Linear)
-
-
-def _usual_norm(layer: nn.Module) -> bool:
-    if not isinstance(layer, nn.BatchNorm1d):
-        return True
-    return layer.affine and layer.track_running_stats and layer.momentum is not None
 
 
 class Plain(Members):

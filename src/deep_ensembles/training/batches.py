@@ -1,6 +1,5 @@
 """Batches: which rows each step of each run takes, and these rows standardised for the run, on the device."""
 
-import copy
 import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
@@ -11,26 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deep_ensembles.training.data import Draws, InMemory, Seen, Standardization
+from deep_ensembles.training.data import Draws, InMemory, Rows, Standardization
 
-Batch = tuple[Any, Any, Any]  # inputs, targets, and weights or None
+Batch = tuple[Any, Any, Any]  # inputs and targets `[run, row, …]`, and weights, of mean 1 over a run's rows, or None
 Steps = list[list[int]]  # their sizes, block by block
 
 _BLOCK_BYTES = 8 * 2**20
 _PREPARED_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True)
-class Block:
-    """A few consecutive steps of some runs: inputs `[run, row, …]`, to be split along rows into steps of `sizes`.
-
-    Weights have mean 1 over the rows of each run.
-    """
-
-    inputs: Tensor
-    targets: Tensor
-    weights: Tensor | None
-    sizes: list[int]
 
 
 class BatchLoader:
@@ -60,13 +46,6 @@ class BatchLoader:
             whole = [self.standardized((rows.inputs, rows.targets, rows.weights), [group]) for group in range(n)]
             self.prepared = InMemory(*map(_joined, zip(*whole, strict=True)))
 
-    def readings(self, epoch: int) -> Iterator[tuple["BatchLoader", Seen | None]]:
-        """What an epoch reads one after the other (see `Rows.readings`)."""
-        for rows, seen in self.rows.readings(epoch):
-            loader = copy.copy(self)
-            loader.rows, loader.prepared = rows, self.prepared if rows is self.rows else None
-            yield loader, seen
-
     def group_steps(self, n_runs: int, sizes: list[int]) -> Steps:
         """The steps of so many runs, grouped into blocks that are read at once."""
         parts: Steps = []
@@ -79,18 +58,22 @@ class BatchLoader:
             filled += size
         return parts
 
-    def blocks(self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None) -> Iterator[Block]:
-        """The rows `index[run, row]`, block by block; in training, `draws` has each run's seed and epoch."""
-        groups = self.groups[list(runs)]
+    def blocks(
+        self, index: np.ndarray, runs: Sequence[int], parts: Steps, draws: Draws | None = None, reading: Rows | None = None
+    ) -> Iterator[Batch]:
+        """The rows `index[run, row]`, all steps of a block as one; in training, `draws` has each run's seed and epoch.
+
+        Arguments:
+            reading: where rows are read, if these are not all of them (see `Rows.readings`).
+        """
+        groups, rows = self.groups[list(runs)], self.rows if reading is None else reading
         ends, draws = np.cumsum(list(map(sum, parts)))[:-1], draws or [None] * len(index)
-        if self.prepared is None:
-            reads = self.rows.blocks(np.split(index, ends, axis=1), draws)
-            ready = (self.standardized(read, groups.tolist()) for read in reads)
-        else:
-            places = index + groups[:, None] * len(self.rows)
-            reads = self.prepared.blocks(np.split(places, ends, axis=1), draws)
-            ready = (_by_run(read, len(groups), self.device) for read in reads)
-        yield from (Block(*batch, sizes) for batch, sizes in zip(ready, parts, strict=True))
+        if self.prepared is None or rows is not self.rows:
+            reads = rows.blocks(np.split(index, ends, axis=1), draws)
+            return (self.standardized(read, groups.tolist()) for read in reads)
+        places = index + groups[:, None] * len(self.rows)
+        reads = self.prepared.blocks(np.split(places, ends, axis=1), draws)
+        return (_by_run(read, len(groups), self.device) for read in reads)
 
     def standardized(self, read: Batch, groups: Sequence[int]) -> Batch:
         """Inputs, targets and weights as they were read, `[run · row, …]`, in the units of each run: `[run, row, …]`."""

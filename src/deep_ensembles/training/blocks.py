@@ -25,8 +25,6 @@ _BLOCKS_AT_ONCE = 8  # blocks that give rows to a buffer in turn
 _BLOCKS_PER_BUFFER = 32  # of an array, which can be read anywhere
 _PIECE_ROWS, _PIECE_NUMBERS = 2**15, 2**20
 
-_Known = tuple[Moments, Moments, int]  # of inputs and of targets, and how many rows
-
 
 @dataclass(frozen=True, eq=False)
 class Piece:
@@ -165,7 +163,7 @@ class Surveyed(InMemory):
 
     def __init__(self, source: BlockSource, n_folds: int) -> None:
         self.source, self.n_folds = source, n_folds
-        self.known: list[_Known] = [(Moments.of(torch.empty(0)), Moments.of(torch.empty(0)), 0)] * n_folds
+        self.known = [(Moments.of(torch.empty(0)), Moments.of(torch.empty(0)))] * n_folds  # inputs and targets of each fold
         first, sample, numbers = 0, [], [np.empty(0, dtype=np.int64)]
         for piece in (piece for block in range(source.n_blocks) for piece in source.pieces(block)):
             if not first:
@@ -183,7 +181,7 @@ class Surveyed(InMemory):
         self.fold_of = np.asarray(whole.keys)
         present = len(np.unique(self.fold_of))
         require(present == n_folds, "inputs", f"rows of at least {n_folds} different kinds, one per fold", present)
-        n, most = sum(count for _, _, count in self.known), buffer_rows(whole.inputs[0].nbytes)
+        n, most = sum(x.count for x, _ in self.known), buffer_rows(whole.inputs[0].nbytes)
         self.sizes = np.diff(np.linspace(0, n, math.ceil(n / most) + 1).astype(np.int64)).tolist()  # of buffers
 
     def _dealt(self, piece: Piece) -> Piece:
@@ -193,10 +191,10 @@ class Surveyed(InMemory):
         return Piece(piece.inputs, piece.targets, piece.weights, (keys % np.uint64(self.n_folds)).astype(np.int64))
 
     def _add(self, piece: Piece) -> None:
-        for fold, known in enumerate(self.known):
+        for fold, (x, y) in enumerate(self.known):
             part = piece.take(piece.keys == fold) if self.n_folds > 1 else piece
             inputs, targets, weights = part.tensors()
-            self.known[fold] = _merged(known, (Moments.of(inputs, weights), Moments.of(targets, weights), len(part)))
+            self.known[fold] = x.merged(Moments.of(inputs, weights)), y.merged(Moments.of(targets, weights))
 
     def folds_of(self, rows: np.ndarray) -> np.ndarray:
         """Whether each fold has some of these rows of the sample."""
@@ -204,8 +202,8 @@ class Surveyed(InMemory):
 
     def moments(self, rows: np.ndarray) -> tuple[Moments, Moments, float]:
         """Those of all rows of the folds that these are from."""
-        x, y, count = reduce(_merged, compress(self.known, self.folds_of(rows)))
-        return x, y, x.weight / count
+        x, y = (reduce(Moments.merged, parts) for parts in zip(*compress(self.known, self.folds_of(rows)), strict=True))
+        return x, y, x.weight / x.count
 
     def counts(self, rows: np.ndarray) -> list[int]:
         """How many rows a run takes from each buffer: the share of its folds, which is nearly as many as there are."""
@@ -240,9 +238,5 @@ class Surveyed(InMemory):
                 yield from (self._dealt(piece) for piece in pieces if piece is not None)
 
     def digest(self) -> bytes:
-        moments = (value for x, y, _ in self.known for m in (x, y) for value in (m.mean, m.deviation, m.low, m.high))
+        moments = (value for both in self.known for m in both for value in (m.mean, m.deviation, m.low, m.high))
         return super().digest() + b"".join(value.numpy().tobytes() for value in moments)
-
-
-def _merged(first: _Known, second: _Known) -> _Known:
-    return first[0].merged(second[0]), first[1].merged(second[1]), first[2] + second[2]

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,8 @@ class Checkpoint:
     def __post_init__(self) -> None:
         require(isinstance(self.path, (str, os.PathLike)), "path", "a file name", self.path)
         object.__setattr__(self, "path", location(self.path))
-        if self.every_epochs is not None:
-            check_integer("every_epochs", self.every_epochs, low=1)
-        if self.every_seconds is not None:
-            check_number("every_seconds", self.every_seconds, low=0)
+        check_integer("every_epochs", self.every_epochs, low=1, optional=True)
+        check_number("every_seconds", self.every_seconds, low=0, optional=True)
 
     def numbered(self, number: int | str) -> "Checkpoint":
         """The same for one of several trainings, in a file beside."""
@@ -64,15 +62,11 @@ def postponed_interrupts(wanted: bool) -> Iterator[Callable[[], bool]]:
             signal.default_int_handler(number, frame)
         pressed = True
 
-    ours = wanted and threading.current_thread() is threading.main_thread()
-    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, note)
-    try:
+    is_main = threading.current_thread() is threading.main_thread()
+    with ExitStack() as afterwards:
+        if wanted and is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            afterwards.callback(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, note))
         yield lambda: pressed
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
     if pressed:
         raise KeyboardInterrupt
 
@@ -86,7 +80,7 @@ class CheckpointWriter:
     _last: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        path = location(self.settings.path)
+        self.path = path = location(self.settings.path)
         if isinstance(path, Path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if not os.access(path.parent, os.W_OK):
@@ -104,16 +98,15 @@ class CheckpointWriter:
         metadata = {"fingerprint": self.fingerprint, "facts": json.dumps(facts)}
         metadata["checksum"] = _checksum(stored, metadata["facts"])
         try:
-            write_atomically(location(self.settings.path), safetensors.torch.save(stored, metadata))
+            write_atomically(self.path, safetensors.torch.save(stored, metadata))
         except OSError as error:
-            raise OSError(error.errno, f"the checkpoint {self.settings.path} cannot be written ({error.strerror or error}); "
+            raise OSError(error.errno, f"the checkpoint {self.path} cannot be written ({error.strerror or error}); "
                                        "the one before is intact") from error  # fmt: skip
         self._last = time.monotonic()
 
     def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The state to go on from, or None if there is none."""
-        path = location(self.settings.path)
-        system, inside = file_system(path)
+        path, (system, inside) = self.path, file_system(self.path)
         if not self.settings.resume or not system.exists(inside):
             return None
         try:

@@ -25,23 +25,24 @@ Draws = Sequence[tuple[int, int] | None]  # the seed and the epoch of each run
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean, standard deviation, least and greatest value of each dimension over some rows, in float64."""
+    """Mean, standard deviation, least and greatest value of each dimension over so many rows, in float64."""
 
     weight: float
     mean: Tensor
     deviation: Tensor
     low: Tensor
     high: Tensor
+    count: int = 0
 
     @classmethod
     def of(cls, rows: Tensor, weights: Tensor | None = None) -> Moments:
         """Moments of rows `[row, *dimensions]`; a row of weight 2 counts as two rows."""
-        rows = rows.double()
+        rows, count = rows.double(), len(rows)
         if weights is not None:
             rows, weights = rows[weights > 0], weights[weights > 0].double()
         if not len(rows):
             nothing = rows.new_zeros(rows.shape[1:])
-            return cls(0.0, nothing, nothing, nothing + torch.inf, nothing - torch.inf)
+            return cls(0.0, nothing, nothing, nothing + torch.inf, nothing - torch.inf, count)
         weights = rows.new_ones(len(rows)) if weights is None else weights
         total = float(weights.sum())
         shares = (weights / total).reshape(-1, *[1] * (rows.dim() - 1))
@@ -50,7 +51,7 @@ class Moments:
         greatest = centred.abs().amax(0)
         unit = torch.where(greatest > 0, greatest, torch.ones_like(greatest))  # squares must neither under- nor overflow
         deviation = unit * ((centred / unit).square() * shares).sum(0).sqrt()
-        return cls(total, mean, deviation, rows.amin(0), rows.amax(0))
+        return cls(total, mean, deviation, rows.amin(0), rows.amax(0), count)
 
     def merged(self, other: Moments) -> Moments:
         """Moments of both sets of rows together, exact for huge offsets (Chan, Golub, LeVeque 1983)."""
@@ -60,12 +61,12 @@ class Moments:
         inside = torch.hypot(self.deviation * (1 - share) ** 0.5, other.deviation * share**0.5)
         deviation = torch.hypot(inside, step * (share * (1 - share)) ** 0.5)
         low, high = torch.minimum(self.low, other.low), torch.maximum(self.high, other.high)
-        return Moments(weight, self.mean + step * share, deviation, low, high)
+        return Moments(weight, self.mean + step * share, deviation, low, high, self.count + other.count)
 
     def part(self, span: slice, shape: tuple[int, ...]) -> Moments:
         """Those of some dimensions, in a shape of their own."""
-        parts = (self.mean, self.deviation, self.low, self.high)
-        return Moments(self.weight, *(part[span].reshape(shape) for part in parts))
+        mean, deviation, low, high = (part[span].reshape(shape) for part in (self.mean, self.deviation, self.low, self.high))
+        return Moments(self.weight, mean, deviation, low, high, self.count)
 
     def pooled(self) -> Moments:
         """The same for channels (the first dimension), their other dimensions pooled; shaped to broadcast."""
@@ -75,7 +76,7 @@ class Moments:
         mean = self.mean.mean(dims, keepdim=True)
         variance = (self.deviation.square() + (self.mean - mean).square()).mean(dims, keepdim=True)
         low, high = self.low.amin(dims, keepdim=True), self.high.amax(dims, keepdim=True)
-        return Moments(self.weight, mean, variance.sqrt(), low, high)
+        return Moments(self.weight, mean, variance.sqrt(), low, high, self.count)
 
     def scale(self) -> Tensor:
         """The deviation, 1 where all values are the same, so that constant columns do not divide by zero."""
@@ -209,7 +210,7 @@ class Rows(ABC):
         x = y = Moments.of(torch.empty(0))
         for inputs, targets, weights in self.chunks(rows):
             x, y = x.merged(Moments.of(inputs, weights)), y.merged(Moments.of(targets, weights))
-        return x, y, x.weight / len(rows)
+        return x, y, x.weight / x.count
 
     def readings(self, epoch: int) -> Iterator[tuple[Rows, Seen | None]]:
         """What an epoch reads one after the other, and where a run sees it if that is not by its rows; here all at once."""

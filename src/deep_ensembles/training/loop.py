@@ -1,5 +1,6 @@
 """The one training loop: a list of runs → trained members."""
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,10 +12,10 @@ import torch
 from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
-from deep_ensembles.members import Members, copy_runs
-from deep_ensembles.training.batches import BatchLoader, Block, Segment, Steps, segments
+from deep_ensembles.members import Members, copy_members
+from deep_ensembles.training.batches import Batch, Segment, Steps, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
-from deep_ensembles.training.data import Seen
+from deep_ensembles.training.data import Rows, Seen
 from deep_ensembles.training.prepare import Trained, Training, fingerprint, prepare
 from deep_ensembles.training.recipe import Run
 from deep_ensembles.training.resources import limited_threads, work_per_row
@@ -89,8 +90,7 @@ class _Session:
         self._early_stopping = np.array([len(self.runs[r].validation) > 0 for r in active], dtype=bool)
         if active:
             index = np.stack([np.resize(self.runs[r].rows, _PROBE_ROWS) for r in active])
-            (block,) = self.loader.blocks(index, active, [[_PROBE_ROWS]])
-            self._probe = block.inputs
+            ((self._probe, _, _),) = self.loader.blocks(index, active, [[_PROBE_ROWS]])
 
     # -- one epoch ------------------------------------------------------------------------------------------------
 
@@ -99,16 +99,16 @@ class _Session:
         skip, first_step, first, n_rows = self.position, 0, self.active[0], np.zeros(len(self.active))
         started = time.monotonic()
         # Every epoch that a run is trained counts as one or is undone, so that this is the same number for all.
-        readings = self.loader.readings(int(self.state.epoch[first] + self.state.restarts[first]))
-        for number, (loader, seen) in enumerate(readings):
+        readings = self.loader.rows.readings(int(self.state.epoch[first] + self.state.restarts[first]))
+        for number, (reading, seen) in enumerate(readings):
             orders = [self._order(r) if seen is None else self._buffer_order(r, number, seen) for r in self.active]
             sizes = [self._batch_sizes(r)[number] for r in self.active]
             for segment in segments([sum(of_run) for of_run in sizes], self.recipe.batch_size, self._max_runs):
-                parts = loader.group_steps(segment.stop - segment.start, segment.sizes)
+                parts = self.loader.group_steps(segment.stop - segment.start, segment.sizes)
                 done, parts = parts[:skip], parts[skip:]
                 skip -= len(done)
                 if parts:
-                    self._train_segment(loader, segment.after(done, first_step), orders, parts)
+                    self._train_segment(reading, segment.after(done, first_step), orders, parts)
             first_step += len(sizes[0])
             n_rows += [sum(of_run) for of_run in sizes]
             if time.monotonic() >= self.end:
@@ -138,42 +138,37 @@ class _Session:
         passes = [self._permuted(r, Purpose.UNLABELLED, part, repeats).ravel() for part in (number, number + 1)]
         return np.concatenate(passes)[first : first + n]
 
-    def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Sequence[Tensor | None]]:
-        """Inputs without targets for the steps of each block, None where there are none."""
+    def _unlabelled(self, segment: Segment, parts: Steps) -> Iterator[Tensor | None]:
+        """Inputs without targets for each step, None where there are none."""
         if self.unlabelled is None:
-            yield from ([None] * len(part) for part in parts)
-            return
+            return itertools.repeat(None)
         runs = self.active[segment.start : segment.stop]
         index = np.stack([self._unlabelled_order(r, len(self.unlabelled.rows))[segment.rows] for r in runs])
-        for block in self.unlabelled.blocks(index, runs, parts):
-            yield block.inputs.split(block.sizes, 1)
+        blocks = zip(self.unlabelled.blocks(index, runs, parts), parts, strict=True)
+        return (of_step for (inputs, _, _), sizes in blocks for of_step in inputs.split(sizes, 1))
 
-    def _train_segment(self, loader: BatchLoader, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
-        """Train runs, whose rows are in these orders, on the rows of a segment, block by block."""
+    def _train_segment(self, reading: Rows, segment: Segment, orders: Sequence[np.ndarray], parts: Steps) -> None:
+        """Train runs, whose rows of the reading are in these orders, on the rows of a segment, block by block."""
         span, step = slice(segment.start, segment.stop), segment.first_step
         runs, window = self.active[span], self.stack.window(segment.start, segment.stop)
         update = self.stack.updater(segment.start, [self._update_group(r) for r in runs])
         scale, seeds = self._perturbation_scale(runs), self._noise_seeds(runs, window)
+        unlabelled = self._unlabelled(segment, parts)
         draws = [(self.runs[r].seed, int(self.state.epoch[r])) for r in runs]
-        blocks = loader.blocks(np.stack([order[segment.rows] for order in orders[span]]), runs, parts, draws)
-        for block, unlabelled in zip(blocks, self._unlabelled(segment, parts), strict=True):
+        index = np.stack([order[segment.rows] for order in orders[span]])
+        blocks = self.loader.blocks(index, runs, parts, draws, reading)
+        for (inputs, targets, weights), sizes in zip(blocks, parts, strict=True):
             raws = []
-            for batch, others in zip(self._batches(block), unlabelled, strict=True):
-                raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), others))
+            for batch in _batches(inputs, targets, weights, sizes):
+                raws.append(self.algorithm.gradient(window, *batch, scale, seeds(step), next(unlabelled)))
                 update(step)
                 step += 1
-            self._record(block, torch.cat(raws, dim=1), span)
-            interrupted = self.interrupted()
-            self._save(None, interrupted)
-            if interrupted:
-                raise KeyboardInterrupt
-
-    def _batches(self, block: Block) -> Iterator[tuple[Tensor, Tensor, Tensor | float]]:
-        """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
-        factors: list[Any] = [1.0 / size for size in block.sizes]
-        if block.weights is not None:
-            factors = [weights / weights.shape[1] for weights in block.weights.split(block.sizes, 1)]
-        return zip(block.inputs.split(block.sizes, 1), block.targets.split(block.sizes, 1), factors, strict=True)
+            losses = self.algorithm.criterion.losses(torch.cat(raws, dim=1), targets)  # each as it was before its step
+            losses = losses if weights is None else losses * weights
+            self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
+            self.state.updates[runs] += len(sizes)
+            self.position += 1
+            self._save(None)
 
     def _update_group(self, r: int) -> UpdateGroup:
         run, recipe, state = self.runs[r], self.recipe, self.state
@@ -206,14 +201,6 @@ class _Session:
         seeds = [s.integers(0, 2**62, (self._n_steps(r), 3)) for r, s in zip(runs, streams, strict=True)]
         return lambda step: np.stack([of_run[step] for of_run in seeds], axis=1).tolist()
 
-    def _record(self, block: Block, raw: Tensor, span: slice) -> None:
-        """Count a block as done, and add up the losses of its rows, each as it was before its step."""
-        losses = self.algorithm.criterion.losses(raw, block.targets)
-        losses = losses if block.weights is None else losses * block.weights
-        self.loss[span] += losses.sum(1, dtype=self.loss.dtype)
-        self.state.updates[self.active[span]] += len(block.sizes)
-        self.position += 1
-
     # -- between epochs -------------------------------------------------------------------------------------------
 
     def _end_epoch(self, n_rows: np.ndarray) -> None:
@@ -228,13 +215,15 @@ class _Session:
         self.position = 0
         self.loss.zero_()
         self._drop_finished()
-        self._save(int(self.state.epoch.max()), not self.active)
+        self._save(int(self.state.epoch.max()))
 
     def _finite(self) -> np.ndarray:
         """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
-        members = self.stack.evaluated()
-        finite = self.stack.members.parameters.finite().numpy() & members.parameters.finite().numpy()
-        for tensor in (members(self._probe), *members.buffers.values()):
+        members, finite = self.stack.evaluated(), np.ones(len(self.active), dtype=bool)
+        tensors = [members(self._probe), *members.buffers.values()]
+        for stack in (self.stack.members.parameters, members.parameters):
+            tensors += [] if bool(stack.flat.sum().isfinite()) else stack.views.values()  # one sum shows most of the time
+        for tensor in tensors:
             finite &= tensor.reshape(len(tensor), -1).isfinite().all(1).cpu().numpy()
         return finite
 
@@ -246,11 +235,11 @@ class _Session:
             runs = self.active[segment.start : segment.stop]
             window = members.window(segment.start, segment.stop)
             index = np.stack([self.runs[r].validation[segment.rows] for r in runs])
-            for block in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
-                raw = window(block.inputs)
-                losses = self.algorithm.criterion.losses(raw, block.targets).cpu().double()
-                weights = torch.ones_like(losses) if block.weights is None else block.weights.cpu().double()
-                for i, parts in enumerate(zip(losses, weights, raw.cpu(), strict=True), segment.start):
+            for inputs, targets, weights in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
+                raw = window(inputs)
+                losses = self.algorithm.criterion.losses(raw, targets).cpu().double()
+                counts = torch.ones_like(losses) if weights is None else weights.cpu().double()
+                for i, parts in enumerate(zip(losses, counts, raw.cpu(), strict=True), segment.start):
                     found[i].append(parts)
         return np.array([self._held_out_score(r, parts) for r, parts in zip(self.active, found, strict=True)])
 
@@ -279,7 +268,7 @@ class _Session:
                     f"member {r} diverged in epoch {int(state.epoch[r]) + 1} (its loss or weights are not finite), and "
                     f"{self.recipe.max_restarts} restarts at lower learning rates, down to {rate:.3g}, did not help; "
                     "lower `learning_rate`, set `clip_norm`, or check the data for extreme values")  # fmt: skip
-        self.stack.restore(state.best_parameters.views, state.best_buffers, [(self.active[i], i) for i in diverged])
+        self.stack.restore(state.best, [(self.active[i], i) for i in diverged])
 
     def _drop_finished(self) -> None:
         """Train on with the unfinished runs only, so that the stack shrinks as runs stop."""
@@ -297,8 +286,7 @@ class _Session:
     def result(self) -> Trained:
         """Every run with its best weights."""
         members, kept = self.members, self._resumable_state()
-        copy_runs(self.state.best_parameters.views, members.parameters.views, None)
-        copy_runs(self.state.best_buffers, members.buffers, None)
+        copy_members(self.state.best, members)
         return Trained(members, self.standardization, self.state.history, self.state.held_out, kept)
 
     def _resumable_state(self) -> dict[str, Tensor]:
@@ -311,7 +299,7 @@ class _Session:
 
     def go_on(self, start: Trained) -> None:
         """Take over networks, and what the optimiser knew of them if that was kept."""
-        self.stack.restore(start.members.parameters.views, start.members.buffers, [(run, run) for run in self.active])
+        self.stack.restore(start.members, [(run, run) for run in self.active])
         for name, tensor in start.state.items():
             self._tensors()[name].copy_(tensor)
         done = start.history.shape[2] if start.state else 0
@@ -324,10 +312,13 @@ class _Session:
         """What a checkpoint holds, as the tensors themselves."""
         return {"loss": self.loss} | self.state.tensors() | (self.stack.tensors() if self.active else {})
 
-    def _save(self, epoch: int | None, now: bool) -> None:
-        """Write a checkpoint where there is one to keep, now or if it is time to (see `CheckpointWriter.due`)."""
-        if self.writer is not None and (now or self.writer.due(epoch)):
+    def _save(self, epoch: int | None) -> None:
+        """Write a checkpoint where there is one to keep: if it is time to (see `CheckpointWriter.due`), or the last one."""
+        interrupted = self.interrupted()
+        if self.writer is not None and (interrupted or not self.active or self.writer.due(epoch)):
             self.writer.write(self._tensors(), {"active": self.active, "position": self.position})
+        if interrupted:
+            raise KeyboardInterrupt
 
     def resume(self) -> None:
         """Go on from the checkpoint, if there is one to go on from."""
@@ -340,6 +331,14 @@ class _Session:
         self.position = facts["position"]
         for name, tensor in self._tensors().items():
             tensor.copy_(tensors[name])
+
+
+def _batches(inputs: Tensor, targets: Tensor, weights: Tensor | None, sizes: list[int]) -> Iterator[Batch]:
+    """Inputs, targets and the factor that makes a sum of losses the batch's (weighted) mean: the one place."""
+    factors: list[Any] = [1.0 / size for size in sizes]
+    if weights is not None:
+        factors = [of_batch / of_batch.shape[1] for of_batch in weights.split(sizes, 1)]
+    return zip(inputs.split(sizes, 1), targets.split(sizes, 1), factors, strict=True)
 
 
 def _permuted(runs: Sequence[Run], n_unlabelled: int, r: int, purpose: Purpose, number: int, times: int) -> np.ndarray:

@@ -70,11 +70,9 @@ class InputParts:
     @classmethod
     def of_item(cls, values: Any) -> InputParts | None:
         """The structure of the input in an item of a dataset; None if it is one tensor."""
-        batch = default_collate([values])
-        if isinstance(values, Mapping):
-            return cls.of(batch)
-        if isinstance(values, (tuple, list)) and all(hasattr(part, "shape") for part in values):
-            return cls.of(tuple(batch))
+        batch, is_tuple = default_collate([values]), isinstance(values, (tuple, list))
+        if isinstance(values, Mapping) or (is_tuple and all(hasattr(part, "shape") for part in values)):
+            return cls.of(tuple(batch) if is_tuple else batch)
         if not isinstance(batch, Tensor):
             raise TypeError("the input in items of the dataset must be a tensor or array, or a dict or tuple of them, "
                             f"got {type(values).__name__}")  # fmt: skip

@@ -88,15 +88,14 @@ class Recipe:
             require(usable or (name == "resampling" and value is None), name, f"an object such as `{example}`", value)
         is_kind = self.members is None or (isinstance(self.members, type) and issubclass(self.members, Members))
         require(is_kind, "members", "None, `Stacked` or `Looped`", self.members)
-        is_checkpoint = self.checkpoint is None or isinstance(self.checkpoint, Checkpoint)
+        is_checkpoint = isinstance(self.checkpoint, Checkpoint | None)
         require(is_checkpoint, "checkpoint", "None or a `Checkpoint(path)`", self.checkpoint)
         check_number("learning_rate", self.learning_rate, low=0, above=True)
         check_number("weight_decay", self.weight_decay, low=0)
         check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
         for name in ("clip_norm", "averaging", "time_limit"):
             check_number(name, getattr(self, name), low=0, above=True, optional=True)
-        has_folds = self.folds is None or isinstance(self.folds, ComplementaryFolds)
-        require(has_folds, "folds", "None or `ComplementaryFolds()`", self.folds)
+        require(isinstance(self.folds, ComplementaryFolds | None), "folds", "None or `ComplementaryFolds()`", self.folds)
         for name in ("drop_last", "early_stopping", "resumable", "standardize_inputs", "standardize_targets"):
             if not (name.startswith("standardize") and isinstance(getattr(self, name), RobustScaling)):
                 check_flag(name, getattr(self, name))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deep_ensembles.members import FlatStack, Members, copy_runs
+from deep_ensembles.members import Members, copy_members
 from deep_ensembles.training.batches import equal_ranges
 from deep_ensembles.training.recipe import Recipe
 
@@ -60,14 +60,15 @@ class Stack:
             groups: of the runs from `start` on.
         """
         updates = [self._group_updater(start + a, start + b, groups[a]) for a, b in equal_ranges(groups)]
-        gradients = [view[start : start + len(groups)].reshape(len(groups), -1) for view in self.gradients.views.values()]
-        together = torch.empty_like(torch.cat(gradients, 1))  # new memory in each step would cost more than the norm
+        if self.recipe.clip_norm is not None:
+            views = (view[start : start + len(groups)] for view in self.gradients.views.values())
+            gradients = [view.reshape(len(groups), -1) for view in views]
+            together = torch.empty_like(torch.cat(gradients, 1))  # new memory in each step would cost more than the norm
+            updates.insert(0, functools.partial(_clip, gradients, self.recipe.clip_norm, together))
 
         def update(step: int) -> None:
-            if self.recipe.clip_norm is not None:
-                _clip(gradients, self.recipe.clip_norm, together)
-            for update_group in updates:
-                update_group(step)
+            for part in updates:
+                part(step)
 
         return update
 
@@ -92,26 +93,25 @@ class Stack:
 
         return update
 
-    def restore(
-        self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], pairs: Sequence[tuple[int, int]]
-    ) -> None:
+    def restore(self, stored: Members, pairs: Sequence[tuple[int, int]]) -> None:
         """Take runs back to a stored state, with fresh moments: pairs of (stored run, run of the stack)."""
-        copy_runs(buffers, self.members.buffers, pairs)
         for members in (self.members, self.averaged):
-            copy_runs(parameters, members.parameters.views, pairs)
+            copy_members(stored, members, pairs)
         for view in (view for name in _MOMENTS for view in self.stacks[name].views.values()):
             view[[run for _, run in pairs]] = 0.0
 
     def evaluated(self) -> Members:
         """The networks to judge and to keep: averages where there are any, with the latest running statistics."""
-        copy_runs(self.members.buffers, self.averaged.buffers, None)
+        for name, tensor in self.members.buffers.items():
+            self.averaged.buffers[name].copy_(tensor)
         return self.averaged
 
     def select(self, runs: Sequence[int]) -> Stack:
         """A smaller stack with copies of some runs, moments included."""
         smaller = Stack(self.members.select(runs), self.recipe)
         for name, stack in self.stacks.items():
-            smaller.stacks[name].flat.copy_(stack.select(runs).flat)
+            for part, view in stack.views.items():
+                smaller.stacks[name].views[part].copy_(view[list(runs)])
         return smaller
 
     def tensors(self) -> dict[str, Tensor]:
@@ -120,7 +120,7 @@ class Stack:
         return {name: stack.flat for name, stack in self.stacks.items()} | buffers
 
 
-def _clip(gradients: list[Tensor], limit: float, together: Tensor) -> None:
+def _clip(gradients: list[Tensor], limit: float, together: Tensor, step: int) -> None:
     """Shorten the gradient of every run, in parts `[run, numbers]`, to a Euclidean norm of at most `limit`."""
     norms = torch.linalg.vector_norm(torch.cat(gradients, 1, out=together), dim=1, keepdim=True)
     if norms.is_cpu and float(norms.max()) <= limit:  # a GPU would have to wait for the answer
@@ -148,8 +148,7 @@ class TrainingState:
         self.epoch, self.updates, self.restarts, self.epochs_since_best = np.zeros((4, n), dtype=np.int64)
         self.best_score = np.full(n, np.inf)
         self.history = np.full((2, n, max_epochs), np.nan)
-        self.best_parameters = FlatStack(members.parameters.views)
-        self.best_buffers = {name: tensor.clone() for name, tensor in members.buffers.items()}
+        self.best = members.select(range(n))
 
     def end_epoch(
         self, runs: Sequence[int], finite: np.ndarray, losses: np.ndarray, scores: np.ndarray, stopping: np.ndarray
@@ -171,8 +170,7 @@ class TrainingState:
         """Take over the weights of those runs that are `better`; `members` are the networks of `runs`."""
         is_all = better.all() and len(runs) == len(self.epoch)
         pairs = None if is_all else [(i, runs[i]) for i in np.flatnonzero(better).tolist()]
-        copy_runs(members.parameters.views, self.best_parameters.views, pairs)
-        copy_runs(members.buffers, self.best_buffers, pairs)
+        copy_members(members, self.best, pairs)
 
     def keep_held_out(self, run: int, raw: Tensor, scores: Sequence[float], n_first: int) -> None:
         """Take over predictions `[row, …]` of each half of a run's held-out rows where the other half scores best so far."""
@@ -190,6 +188,6 @@ class TrainingState:
         """What a checkpoint holds of it, as the tensors themselves."""
         arrays = ("epoch", "updates", "restarts", "epochs_since_best", "best_score", "best_by_half", "history")
         named = {name: torch.from_numpy(getattr(self, name)) for name in arrays}
-        buffers = {f"best buffer {name}": tensor for name, tensor in self.best_buffers.items()}
+        buffers = {f"best buffer {name}": tensor for name, tensor in self.best.buffers.items()}
         held_out = {f"held out {run}": raw for run, raw in enumerate(self.held_out) if raw is not None}
-        return named | buffers | held_out | {"best parameters": self.best_parameters.flat}
+        return named | buffers | held_out | {"best parameters": self.best.parameters.flat}
