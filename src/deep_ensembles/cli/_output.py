@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import deep_ensembles
+from deep_ensembles._terminal import Listing, printable
+
 if TYPE_CHECKING:
-    from deep_ensembles._terminal import Listing
     from deep_ensembles.execution import Execution
 
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -27,12 +29,8 @@ Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its addres
 def chosen_execution(processes: int | None, ray: str | None) -> Execution | None:
     """Where the user wants work to be done; None for what is usual."""
     if ray is not None:
-        from deep_ensembles.execution.ray import Ray as Cluster
-
-        return Cluster(ray)
-    from deep_ensembles import execution
-
-    return None if processes is None else execution.Processes(processes)
+        return deep_ensembles.Ray(ray)
+    return None if processes is None else deep_ensembles.Processes(processes)
 
 
 def comma_list(text: str | None) -> list[str] | None:
@@ -44,8 +42,6 @@ def comma_list(text: str | None) -> list[str] | None:
 
 def show(content: str | Listing) -> None:
     """Print a line or a listing at once; when the reader of a pipe has gone, the work goes on in silence."""
-    from deep_ensembles._terminal import printable
-
     try:
         print(printable(content) if isinstance(content, str) else _rendered(content), flush=True)
     except BrokenPipeError:
@@ -55,8 +51,6 @@ def show(content: str | Listing) -> None:
 
 def note(text: str) -> None:
     """Print what is worth knowing beside the result."""
-    from deep_ensembles._terminal import printable
-
     print(f"note: {printable(text)}", file=sys.stderr)
 
 
@@ -86,8 +80,6 @@ def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written
         try:
             yield
         except (ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
-            from deep_ensembles._terminal import printable
-
             short = _shortage(error)
             text = " ".join(str(error).split()) if short is None else f"{short}; {left().removeprefix('stopped; ')}"
             print(f"error: {printable(text)}", file=sys.stderr)
