@@ -36,10 +36,10 @@ HELD_OUT, CHOOSING_MEMBERS = 0.2, 5
 DROPOUT_EPOCHS, DROPOUT_RATES = 400, (0.005, 0.01, 0.05, 0.1)
 
 
-def regression_cells(selection: Selection, settings: Callable[[str, str], Mapping[str, Any]]) -> list[Cell]:
-    """One cell per data set and training, with the settings of that pair; see `regression_cell`."""
+def regression_cells(settings: Callable[..., Mapping[str, Any]], selection: Selection) -> list[Cell]:
+    """One cell per data set and training, with the settings of a scale for that pair; see `regression_cell`."""
     pairs = product(selection.datasets, trainings(selection.methods))
-    return [regression_cell(*pair, selection.seed, **settings(*pair)) for pair in pairs]
+    return [regression_cell(*pair, selection.seed, **settings(selection.scale, *pair)) for pair in pairs]
 
 
 def regression_cell(dataset: str, training: str, seed: int, **settings: Any) -> Cell:
