@@ -108,14 +108,12 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     if sample is not None:
         log(f"the {files.n_rows} rows are read from the files while they are trained on, some at a time; what columns are, "
             f"settings, recalibration and scores go by a sample of {len(sample.numbers)} rows")  # fmt: skip
-    for note in files.notes:
-        log(f"note: {note}")
+    tell(files.notes, log)
     decimal = columns.table_decimal(whole, "," if files.decimal_comma_likely else ".")
     target, y, kept = _target_of(whole[settings.target], settings, decimal)
     head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)
-    for note in target.notes:
-        log(f"{said}: {note}")
+    tell(target.notes, log, said)
     table, rows = whole.filter(pa.array(kept)), np.flatnonzero(kept)
     weights = None if settings.weights is None else columns.read_weights(settings.weights, whole[settings.weights], rows)
     if weights is not None:
@@ -133,8 +131,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
     read = TableData(table, target, y, head, rows, weights, groups, times, decimal)
     read = _looked_at(replace(read, known_schema=read.schema(settings)), settings)
-    for note in read.notes:
-        log(f"{said}: {note}")
+    tell(read.notes, log, said)
     if sample is None:
         return read
     source = TableBlocks(files, sample, read.schema(settings), target, settings)
@@ -258,10 +255,10 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
         raise TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
                          "correct it, leave it empty, or take such values as missing with --errors missing")  # fmt: skip
     if parts[0].source is None:  # of a stream all rows are counted as they are read
-        tell_unreadable(unreadable, log)
+        tell(unreadable.notes(), log)
 
 
-def tell_unreadable(unreadable: TakenAsMissing, log: Log) -> None:
-    """Say what was taken as missing."""
-    for note in unreadable.notes():
-        log(f"note: {note}")
+def tell(notes: Sequence[str], log: Log, what: str = "note") -> None:
+    """Say what is worth knowing of a table, a line each."""
+    for note in notes:
+        log(f"{what}: {note}")

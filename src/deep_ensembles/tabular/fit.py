@@ -24,7 +24,7 @@ from deep_ensembles.report.constant import fitted_constant
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
-from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts, tell_unreadable
+from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts, tell
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
@@ -88,7 +88,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     fitted = _trained(train.task(inputs), settings, **how)
     ensemble, seconds = fitted.ensemble, time.monotonic() - begun
     if train.source is not None:
-        tell_unreadable(train.source.unreadable, log)
+        tell(train.source.unreadable.notes(), log)
     tries_less = limit is not None and seconds >= 0.95 * how["time_limit"] and settings.effort != "fast"
     if unseen is None or _by_recipe(settings):
         known, mixture = _out_of_fold(ensemble, inputs, train)
