@@ -17,8 +17,7 @@ from typing import Any
 
 from deep_ensembles._files import write_atomically
 from deep_ensembles._terminal import progress
-from deep_ensembles.images import DatasetError
-from deep_ensembles.paper.datasets._dataset import Card, Original, file_sum
+from deep_ensembles.paper.datasets import Card, DatasetError, Original, file_sum
 
 try:
     import pooch

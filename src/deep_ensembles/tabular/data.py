@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles import columns
+from deep_ensembles import Categorical, Normal, columns
 from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import Split, hold_out, united
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import Schema, TableError, TakenAsMissing, UnreadableValue
-from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
@@ -233,7 +231,7 @@ def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData,
     return read.take(train), read.take(held_out)
 
 
-def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: Log) -> None:
+def check_values(schema: columns.Schema, parts: Sequence[TableData], errors: str, log: Log) -> None:
     """Refuse values that columns cannot read, or log for each column how many are taken as missing.
 
     Arguments:
@@ -241,18 +239,18 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
         parts: rows to train on, and others; messages count rows as the file does.
         errors: `refuse` or `missing`.
     """
-    unreadable = TakenAsMissing()
+    unreadable = columns.TakenAsMissing()
     for column in schema.columns:
         for part in parts:
-            strictly(column).read(column.cells(part.table), in_part := TakenAsMissing())
+            strictly(column).read(column.cells(part.table), in_part := columns.TakenAsMissing())
             for error in in_part.found.values():
                 row = int(part.rows[error.row - 1]) + 1
-                unreadable.add(UnreadableValue(error.column, error.value, row, error.kind, error.count))
+                unreadable.add(columns.UnreadableValue(error.column, error.value, row, error.kind, error.count))
     if unreadable.found and errors == "refuse":
         first, *others = unreadable.found.values()
         names = ", ".join(f"`{error.column}`" for error in others[:3])
         more = f" (one of {first.count} such values)" * (first.count > 1) + f"; others are in {names}" * bool(names)
-        raise TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
+        raise columns.TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
                          "correct it, leave it empty, or take such values as missing with --errors missing")  # fmt: skip
     if parts[0].source is None:  # of a stream all rows are counted as they are read
         tell(unreadable.notes(), log)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
-from deep_ensembles.columns.number import median_and_scale
+from deep_ensembles.columns import median_and_scale
 
 Vector = NDArray[np.float64]
 Line = tuple[float, float]  # slope and intercept

@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles import recalibration
+from deep_ensembles import Checkpoint, Ensemble, Mixture, recalibration
 from deep_ensembles._splits import ComplementaryFolds, Split
 from deep_ensembles.columns import TableError
-from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import Execution, chosen_execution
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration.fits import is_stretchable
 from deep_ensembles.recipes import Choices, Task
 from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_member
@@ -31,7 +29,6 @@ from deep_ensembles.tabular.head import Bounds, name_of
 from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, sampled_keys
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
-from deep_ensembles.training import Checkpoint
 from deep_ensembles.training.blocks import row_keys
 
 ENOUGH = 20  # rows to choose a recalibration by

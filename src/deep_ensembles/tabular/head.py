@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from deep_ensembles import Point, StudentT, crps
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.columns import TableError, skewness
-from deep_ensembles.heads import Point, StudentT
 from deep_ensembles.mixture import mixture_of
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.scoring import crps
 from deep_ensembles.settings import known_objects
 from deep_ensembles.training.prepare import support_in_words
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.metrics import root_mean_squared_error
 
-from deep_ensembles import FastGradientSign, Mixture, __version__, heads, metrics, mlp, scoring
+from deep_ensembles import Constant, Cosine, FastGradientSign, Mixture, __version__, heads, metrics, mlp, scoring
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out
 from deep_ensembles.baselines.mc_dropout import fit_dropout
@@ -21,7 +21,6 @@ from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Cell, Outcome, Selection, evenly_spaced
 from deep_ensembles.paper.probabilistic_backpropagation import fit_runs
 from deep_ensembles.report.splits import over_splits
-from deep_ensembles.training import Constant, Cosine
 
 METRICS = ("rmse", "nll", "nll_mixture", "crps", "coverage_90")
 EPOCHS, BATCH_SIZE, EPSILON = 40, 100, 0.01
