@@ -173,9 +173,8 @@ def _show_predicted(result: tabular.Predicted, out: str, unit: str, as_json: boo
     before = f", {result.done_before} of them were there" if result.done_before else ""
     files = f"{result.files} files{before}; " if result.files > 1 or before else ""
     unit = f", in {unit}" * bool(unit)
-    (note if out == "-" else show)(
-        f"wrote  {'to standard output' if out == '-' else out}  ({files}{result.rows} rows{marked}{unit})"
-    )
+    tell, where = (note, "to standard output") if out == "-" else (show, out)
+    tell(f"wrote  {where}  ({files}{result.rows} rows{marked}{unit})")
 
 
 def _show_row(predicted: tabular.PredictedRow, as_json: bool) -> None:
