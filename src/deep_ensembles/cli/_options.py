@@ -7,14 +7,13 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 from typer import Argument, BadParameter, Option
 
+import deep_ensembles
+from deep_ensembles import tabular
 from deep_ensembles.cli._output import comma_list
-
-if TYPE_CHECKING:
-    from deep_ensembles.tabular import TableModel, TableSettings
 
 Command = TypeVar("Command", bound=Callable[..., None])
 Text: TypeAlias = str | None
@@ -84,7 +83,7 @@ def pairs(text: str | None) -> dict[str, str] | None:
     return {name.strip(): kind.strip() for name, _, kind in parts}
 
 
-def cells(text: str, model: TableModel) -> dict[str, str]:
+def cells(text: str, model: tabular.TableModel) -> dict[str, str]:
     """The values of a row by column, as in speed=12,dist=30."""
     found: dict[str, str] = {}
     for item in comma_list(text) or []:
@@ -107,30 +106,25 @@ def numbers(text: str | None) -> tuple[float, ...]:
         raise ValueError(f"`quantiles` must be numbers with commas between them, got {text!r}") from error
 
 
-def settings_from(config: Path | None, options: dict[str, Any]) -> TableSettings:
+def settings_from(config: Path | None, options: dict[str, Any]) -> tabular.TableSettings:
     """Settings of the command line over those of a file."""
-    from deep_ensembles.tabular import TableSettings, read_settings
-
-    known = {} if config is None else read_settings(config)
+    known = {} if config is None else tabular.read_settings(config)
     options = options | {"drop": comma_list(options["drop"]), "kinds": pairs(options["kinds"])}
     known |= {name: value for name, value in options.items() if value is not None}
     if "target" not in known:
         raise BadParameter("--target is needed")
-    return TableSettings(**known)
+    return tabular.TableSettings(**known)
 
 
-def table_model(path: Path) -> TableModel:
+def table_model(path: Path) -> tabular.TableModel:
     """The model of a table that a folder holds."""
-    from deep_ensembles.saving import load
-    from deep_ensembles.tabular import TableModel
-
-    model = load(path)
-    if not isinstance(model, TableModel):
+    model = deep_ensembles.load(path)
+    if not isinstance(model, tabular.TableModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, no model of a table; fit one with `deep-ensembles fit`")
     return model
 
 
-def state_path(out: Path, data: list[str], settings: TableSettings, *others: Any) -> Path:
+def state_path(out: Path, data: list[str], settings: tabular.TableSettings, *others: Any) -> Path:
     """Where the state of a training is kept: beside the model, and apart for other settings or data."""
     seen = [(name, path.stat().st_size, path.stat().st_mtime_ns) for name in data if (path := Path(name)).exists()]
     digest = hashlib.sha256(f"{settings.text()}{seen}{others or ''}".encode()).hexdigest()

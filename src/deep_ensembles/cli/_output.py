@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import deep_ensembles
+from deep_ensembles._terminal import Listing, printable
+
 if TYPE_CHECKING:
-    from deep_ensembles._terminal import Listing
     from deep_ensembles.execution import Execution
 
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -27,12 +29,8 @@ Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its addres
 def chosen_execution(processes: int | None, ray: str | None) -> Execution | None:
     """Where the user wants work to be done; None for what is usual."""
     if ray is not None:
-        from deep_ensembles.execution.ray import Ray as Cluster
-
-        return Cluster(ray)
-    from deep_ensembles import execution
-
-    return None if processes is None else execution.Processes(processes)
+        return deep_ensembles.Ray(ray)
+    return None if processes is None else deep_ensembles.Processes(processes)
 
 
 def comma_list(text: str | None) -> list[str] | None:
@@ -44,8 +42,6 @@ def comma_list(text: str | None) -> list[str] | None:
 
 def show(content: str | Listing) -> None:
     """Print a line or a listing at once; when the reader of a pipe has gone, the work goes on in silence."""
-    from deep_ensembles._terminal import printable
-
     try:
         print(printable(content) if isinstance(content, str) else _rendered(content), flush=True)
     except BrokenPipeError:
@@ -55,8 +51,6 @@ def show(content: str | Listing) -> None:
 
 def note(text: str) -> None:
     """Print what is worth knowing beside the result."""
-    from deep_ensembles._terminal import printable
-
     print(f"note: {printable(text)}", file=sys.stderr)
 
 
@@ -75,6 +69,8 @@ def _rendered(listing: Listing) -> str:
 def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written") -> Iterator[None]:
     """Print what a user can mend as one sentence and exit with code 1, be it an error, Ctrl-C or another's wish to end.
 
+    Signals that end a program stop it as Ctrl-C does, so that it can tidy up and say what is left.
+
     Arguments:
         stopped: what to say when it is stopped, or a function that finds out.
     """
@@ -82,12 +78,11 @@ def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written
     def left() -> str:
         return stopped if isinstance(stopped, str) else stopped()
 
-    with _ends_as_interrupts():
+    taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    with _handled(taken, _interrupt):
         try:
             yield
         except (ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
-            from deep_ensembles._terminal import printable
-
             short = _shortage(error)
             text = " ".join(str(error).split()) if short is None else f"{short}; {left().removeprefix('stopped; ')}"
             print(f"error: {printable(text)}", file=sys.stderr)
@@ -100,8 +95,10 @@ def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written
 def _say_stopped(left: Callable[[], str]) -> None:
     """Say what is left; whoever asks again to end is not heard meanwhile, nor while Python itself ends."""
     try:
-        atexit.register(_ignore_signals)
-        with _handled([signal.SIGINT, *_ENDING], signal.SIG_IGN):
+        ending = [signal.SIGINT, *_ENDING]
+        for number in ending:
+            atexit.register(signal.signal, number, signal.SIG_IGN)
+        with _handled(ending, signal.SIG_IGN):
             print(left(), file=sys.stderr, flush=True)
     except KeyboardInterrupt:  # asked again just before
         _say_stopped(left)
@@ -116,17 +113,10 @@ def _shortage(error: BaseException) -> str | None:
     return None
 
 
-@contextmanager
-def _ends_as_interrupts() -> Iterator[None]:
-    """Let the signals that end a program stop it as Ctrl-C does, so that it can tidy up and say what is left."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        handler = signal.getsignal(signal.SIGINT)
-        (handler if callable(handler) else signal.default_int_handler)(number, frame)
-
-    taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
-    with _handled(taken, interrupt):
-        yield
+def _interrupt(number: int, frame: Any) -> None:
+    """Do what Ctrl-C does."""
+    handler = signal.getsignal(signal.SIGINT)
+    (handler if callable(handler) else signal.default_int_handler)(number, frame)
 
 
 @contextmanager
@@ -139,8 +129,3 @@ def _handled(numbers: Sequence[int], handler: Any) -> Iterator[None]:
     finally:
         for number, usual in before.items():
             signal.signal(number, usual or signal.SIG_DFL)
-
-
-def _ignore_signals() -> None:
-    for number in (signal.SIGINT, *_ENDING):
-        signal.signal(number, signal.SIG_IGN)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deep_ensembles._terminal import Listing
 from deep_ensembles.cli._output import Processes, Ray, chosen_execution, comma_list, show, user_errors
 
 if TYPE_CHECKING:
-    from deep_ensembles._terminal import Listing
     from deep_ensembles.paper.datasets import Card
     from deep_ensembles.paper.experiments import Scale
 
@@ -65,7 +65,6 @@ def reproduce(
 
 def _experiments() -> Listing:
     """What can be reproduced, and how long it takes."""
-    from deep_ensembles._terminal import Listing
     from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES
 
     rows = [
@@ -81,7 +80,6 @@ def data_list() -> None:
 
     Example: deep-ensembles data list
     """
-    from deep_ensembles._terminal import Listing
     from deep_ensembles.paper.datasets import cards, data_home
 
     home = data_home()

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option, Typer
 
+import deep_ensembles
+from deep_ensembles import tabular
+
 # isort: off
 from deep_ensembles.cli._options import (
     DATA, DIGEST, OF_FIT, Config, Coverage, Data, Errors, Json, Model, Table, cells, kept, numbers, settings_from,
@@ -26,7 +29,6 @@ from deep_ensembles.cli._output import Processes, Ray, chosen_execution, comma_l
 
 if TYPE_CHECKING:
     from deep_ensembles.report import Report
-    from deep_ensembles.tabular import Predicted, PredictedRow
 
 
 @takes_settings()
@@ -57,19 +59,18 @@ def fit(
     goes_on = f"the same command goes on from what it left beside {out}"
     with user_errors(lambda: stopped_text(states.values(), goes_on, written)):
         from deep_ensembles.report import Report
-        from deep_ensembles.tabular import fit_table, scores_listing, settings_of_targets
         from deep_ensembles.tabular.writing import check_output
-        from deep_ensembles.training import Checkpoint
 
         settings = settings_from(config, options)
-        parts, read = settings_of_targets(data, settings), [*data, *([] if config is None else [str(config)])]
+        parts, read = tabular.settings_of_targets(data, settings), [*data, *([] if config is None else [str(config)])]
         states |= {part.target: state_path(out, data, part) for part in parts}
         # Who stopped a training that replaces a model has asked for that.
         check_output(out, inputs=read, replace=force or bool(kept(states.values())))
         pages = _pages(report, list(states), inputs=[*read, str(out)])
         how: dict[str, Any] = {"log": show, "execution": chosen_execution(processes, ray), "verbose": 1}
-        points = [Checkpoint(states[part.target], every_seconds=30) for part in parts]
-        results = [fit_table(data, part, checkpoint=point, **how) for part, point in zip(parts, points, strict=True)]
+        points = [deep_ensembles.Checkpoint(states[part.target], every_seconds=30) for part in parts]
+        pairs = zip(parts, points, strict=True)
+        results = [tabular.fit_table(data, part, checkpoint=point, **how) for part, point in pairs]
         replace(results[0].model, beside=tuple(fitted.model for fitted in results[1:])).save(out)
         written.append(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{DIGEST}.checkpoint*"):
@@ -77,7 +78,7 @@ def fit(
         for fitted in results:
             name, in_turn = fitted.model.target.name, "" if fitted.model.facts["rows"]["held_out"] else " in turn"
             title = f"Scores of the {fitted.evaluation.n_rows} rows held out{in_turn}"
-            show(scores_listing(fitted.evaluation, title + f": {name}" * (len(results) > 1)))
+            show(tabular.scores_listing(fitted.evaluation, title + f": {name}" * (len(results) > 1)))
             show(fitted.evaluation.summary)
             if name in pages:
                 _signed(Report(fitted.evaluation, f"{name}: rows held out{in_turn}"), out).save(pages[name])
@@ -130,8 +131,6 @@ def predict(
     with user_errors("stopped; the same command goes on") if to_folder else user_errors():
         import torch
 
-        from deep_ensembles.tabular import predict_files, predict_row, predict_table
-
         options: dict[str, Any] = {"coverage": coverage, "errors": errors, "keep": tuple(comma_list(keep) or ())}
         options |= {"abstain_below": abstain_below, "abstain_above": abstain_above, "quantiles": numbers(quantiles)}
         options |= {"safe_cells": safe_cells, "table": table}
@@ -139,16 +138,16 @@ def predict(
         torch.set_num_threads(1)
         loaded = table_model(model)
         if row is not None:
-            _show_row(predict_row(loaded, cells(row, loaded), out, **options), as_json)
+            _show_row(tabular.predict_row(loaded, cells(row, loaded), out, **options), as_json)
             return
         where, cores = chosen_execution(processes, ray), os.cpu_count() or 1
         if to_folder:
             options |= {"execution": where, "workers": cores if where is None else 1}
-            result = predict_files(loaded, data, out or "", verbose=1, **options)
+            result = tabular.predict_files(loaded, data, out or "", verbose=1, **options)
         elif where is not None:
             raise BadParameter("--processes and --ray predict files side by side; name a folder with --out")
         else:
-            result = predict_table(loaded, data, out or "", workers=cores, verbose=1, **options)
+            result = tabular.predict_table(loaded, data, out or "", workers=cores, verbose=1, **options)
         _show_predicted(result, str(out), loaded.target.unit, as_json)
 
 
@@ -159,7 +158,7 @@ def _note_unseen(unseen: Mapping[str, int]) -> None:
         note(f"rows with values that training did not see, by column: {shown}; be careful with their predictions")
 
 
-def _show_predicted(result: Predicted, out: str, unit: str, as_json: bool) -> None:
+def _show_predicted(result: tabular.Predicted, out: str, unit: str, as_json: bool) -> None:
     """What was written; beside the predictions themselves, where these are printed."""
     if as_json and out != "-":
         _show_json({"wrote": out, **asdict(result), "unit": unit})
@@ -174,12 +173,11 @@ def _show_predicted(result: Predicted, out: str, unit: str, as_json: bool) -> No
     before = f", {result.done_before} of them were there" if result.done_before else ""
     files = f"{result.files} files{before}; " if result.files > 1 or before else ""
     unit = f", in {unit}" * bool(unit)
-    (note if out == "-" else show)(
-        f"wrote  {'to standard output' if out == '-' else out}  ({files}{result.rows} rows{marked}{unit})"
-    )
+    tell, where = (note, "to standard output") if out == "-" else (show, out)
+    tell(f"wrote  {where}  ({files}{result.rows} rows{marked}{unit})")
 
 
-def _show_row(predicted: PredictedRow, as_json: bool) -> None:
+def _show_row(predicted: tabular.PredictedRow, as_json: bool) -> None:
     if as_json:
         from deep_ensembles._files import json_ready
 
@@ -210,12 +208,10 @@ def evaluate(
       deep-ensembles evaluate houses-model sold.csv --json
     """
     with user_errors():
-        from deep_ensembles.tabular import evaluate_table, scores_listing
-
         models = {part.target.name: part for part in table_model(model).every}
         pages = _pages(report, list(models), inputs=data)
         wanted: dict[str, Any] = {"coverage": coverage, "errors": errors, "table": table, "explained": report is not None}
-        results = {name: evaluate_table(part, data, verbose=1, **wanted) for name, part in models.items()}
+        results = {name: tabular.evaluate_table(part, data, verbose=1, **wanted) for name, part in models.items()}
         for name, page in pages.items():
             _signed(results[name], model).save(page)
         if as_json:
@@ -228,7 +224,7 @@ def evaluate(
                 show(f"note: {notes}")
             _note_unseen({each.column: each.rows for each in result.evaluation.unseen or ()})
             title = f"Scores of {result.evaluation.n_rows} rows" + f": {name}" * (len(results) > 1)
-            show(scores_listing(result.evaluation, title))
+            show(tabular.scores_listing(result.evaluation, title))
             show(result.evaluation.summary)
         for page in pages.values():
             show(f"wrote  {page}")
@@ -254,12 +250,10 @@ def explain(
       deep-ensembles explain houses-model sold.csv --row 12
     """
     with user_errors():
-        from deep_ensembles.tabular import explain_table
-
         models = table_model(model).every
         wanted: dict[str, Any] = {"row": row, "errors": errors, "table": table}
         wanted |= {} if as_json else {"log": note}
-        found = {part.target.name: explain_table(part, data, **wanted) for part in models}
+        found = {part.target.name: tabular.explain_table(part, data, **wanted) for part in models}
         if as_json:
             _show_json(_by_target(found))
             return
@@ -296,16 +290,14 @@ def compare(
     states: list[Path] = []
     goes_on = "the same command goes on where it was, from what it left in this folder"
     with user_errors(lambda: stopped_text(states, goes_on)):
-        from deep_ensembles.tabular import compare_table
-        from deep_ensembles.training import Checkpoint
-
         settings = settings_from(config, options)
         states.append(state := state_path(Path("compare"), data, settings, folds, only))
         where: dict[str, Any] = {"execution": chosen_execution(processes, ray), "verbose": 1}
-        where["checkpoint"] = Checkpoint(state, every_seconds=30) if os.access(state.parent, os.W_OK) else None
+        keeps = os.access(state.parent, os.W_OK)
+        where["checkpoint"] = deep_ensembles.Checkpoint(state, every_seconds=30) if keeps else None
         # Where JSON is wanted nothing else may be printed.
         log = (lambda content: None) if as_json else show
-        comparison = compare_table(data, settings, folds, only=comma_list(only), log=log, **where)
+        comparison = tabular.compare_table(data, settings, folds, only=comma_list(only), log=log, **where)
         for old in kept(states):
             old.unlink()
         _show_whole(comparison, as_json)
@@ -317,9 +309,7 @@ def show_command(model: Model, as_json: Json = False) -> None:
     Example: deep-ensembles show houses-model
     """
     with user_errors():
-        from deep_ensembles.tabular import show_model
-
-        _show_whole(show_model(model), as_json)
+        _show_whole(tabular.show_model(model), as_json)
 
 
 def _show_whole(result: Any, as_json: bool) -> None:

@@ -11,10 +11,8 @@ from sklearn.datasets import load_diabetes, load_digits
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
+from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, Mixture, metrics
 from deep_ensembles._terminal import Listing
-from deep_ensembles.estimators import DeepEnsembleClassifier, DeepEnsembleRegressor
-from deep_ensembles.metrics import accuracy, brier_score, interval_coverage, negative_log_likelihood
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.paper.figures import save_figure
 from deep_ensembles.report.charts import Figure, Image, Panel, Row, evaluation_charts
 
@@ -22,14 +20,14 @@ _SHOWN = 8
 _PATIENT = ["predicted", "of that noise", "of that disagreement", "actual"]
 _DIGIT = ["predicted", "confidence", "disagreement", "actual"]
 _NUMBER_SCORES: dict[str, Callable[..., str]] = {
-    "NLL": lambda prediction, target: f"{negative_log_likelihood(prediction, target):.3f}",
+    "NLL": lambda prediction, target: f"{metrics.negative_log_likelihood(prediction, target):.3f}",
     "RMSE": lambda prediction, target: f"{root_mean_squared_error(target, prediction.mean):.2f}",
-    "inside the 90 % interval": lambda prediction, target: f"{interval_coverage(prediction, target, 0.9):.1%}",
+    "inside the 90 % interval": lambda prediction, target: f"{metrics.interval_coverage(prediction, target, 0.9):.1%}",
 }
 _CLASS_SCORES: dict[str, Callable[..., str]] = {
-    "NLL": lambda prediction, target: f"{negative_log_likelihood(prediction, target):.4f}",
-    "accuracy": lambda prediction, target: f"{accuracy(prediction, target):.1%}",
-    "Brier": lambda prediction, target: f"{brier_score(prediction, target):.5f}",
+    "NLL": lambda prediction, target: f"{metrics.negative_log_likelihood(prediction, target):.4f}",
+    "accuracy": lambda prediction, target: f"{metrics.accuracy(prediction, target):.1%}",
+    "Brier": lambda prediction, target: f"{metrics.brier_score(prediction, target):.5f}",
 }
 
 

@@ -19,14 +19,14 @@ from deep_ensembles.columns._target import (
 # isort: on
 from deep_ensembles.columns.boolean import Boolean, boolean
 from deep_ensembles.columns.category import Category, category
-from deep_ensembles.columns.date import Date, date
-from deep_ensembles.columns.number import Number, number, table_decimal
+from deep_ensembles.columns.date import Date, date, not_dates
+from deep_ensembles.columns.number import Number, median_and_scale, number, table_decimal
 from deep_ensembles.columns.text import Text, text
 
 __all__ = [
-    "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Errors", "Number", "Schema", "TableError",
-    "TakenAsMissing", "Target", "Text", "UnreadableValue", "arrow_table", "boolean", "category", "check_fields",
-    "check_known", "column_data", "column_from", "date", "encode_frame", "identifies_rows", "infer_schema", "infer_target",
-    "kind_of", "learn_frame", "nearly_all_differ", "number", "read_groups", "read_times", "read_weights", "skewness",
-    "stored_schema", "table_decimal", "text",
+    "FITS", "KINDS", "TASKS", "Boolean", "Category", "Column", "Date", "Errors", "Number", "Schema",
+    "TableError", "TakenAsMissing", "Target", "Text", "UnreadableValue", "arrow_table", "boolean", "category",
+    "check_fields", "check_known", "column_data", "column_from", "date", "encode_frame", "identifies_rows",
+    "infer_schema", "infer_target", "kind_of", "learn_frame", "median_and_scale", "nearly_all_differ", "not_dates",
+    "number", "read_groups", "read_times", "read_weights", "skewness", "stored_schema", "table_decimal", "text",
 ]  # fmt: skip

@@ -131,10 +131,8 @@ def plain_numbers(values: pa.Array) -> NDArray[np.float64] | None:
         (array([1.5e+00,     nan, 2.0e+03]), None)
     """
     if is_text(values.type):
-        empty = pc.equal(pc.binary_length(values), 0)
-        filled = pc.if_else(empty, pa.scalar(None, values.type), values) if pc.any(empty).as_py() else values
         try:
-            values = filled.cast(pa.float64())
+            values = _without(values, pc.equal(pc.binary_length(values), 0)).cast(pa.float64())
         except pa.ArrowInvalid:
             return None
     elif not (is_number(values.type) or pa.types.is_boolean(values.type)):

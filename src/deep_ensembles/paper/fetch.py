@@ -9,16 +9,15 @@ came is then recorded in `SHA256SUMS` beside the files, and from then on the fil
 changes, here or where it is published, is noticed.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from deep_ensembles._files import write_atomically
 from deep_ensembles._terminal import progress
-from deep_ensembles.images import DatasetError
-from deep_ensembles.paper.datasets._dataset import Card, Original, file_sum
+from deep_ensembles.paper.datasets import Card, DatasetError, Original, file_sum
 
 try:
     import pooch
@@ -57,9 +56,11 @@ def download(original: Original, folder: Path, retries: int = 2, bar: Any = Fals
     sums, file = _read_sums(folder / SUMS), original.file
     known = original.checksum or sums.get(file)
     registry = pooch.create(folder, "", registry={file: known}, urls={file: original.url}, retry_if_failed=retries)
-    downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK)
+    downloader, logger = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK), pooch.get_logger()
     try:
-        with _quiet_pooch():
+        with ExitStack() as undo:
+            undo.callback(logger.setLevel, logger.level)
+            logger.setLevel("ERROR")  # no line per file; the bar says as much
             path = Path(registry.fetch(file, downloader=downloader))
     except ValueError as error:  # pooch's word for a checksum that does not fit
         raise DatasetError(_changed(original, folder)) from error
@@ -92,18 +93,6 @@ def _read_sums(path: Path) -> dict[str, str]:
 
 def _write_sums(path: Path, sums: dict[str, str]) -> None:
     write_atomically(path, "".join(f"{checksum}  {file}\n" for file, checksum in sorted(sums.items())).encode())
-
-
-@contextmanager
-def _quiet_pooch() -> Iterator[None]:
-    """No line per file; the bar says as much."""
-    logger = pooch.get_logger()
-    before = logger.level
-    logger.setLevel("ERROR")
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 def _file_bar(update: Callable[..., None]) -> Any:

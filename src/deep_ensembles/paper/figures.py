@@ -9,7 +9,6 @@ from deep_ensembles.report.charts import Band, Figure, Grid, Image, Layer, Line,
 
 try:
     from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 except ImportError as error:
     raise ImportError("figures need matplotlib: pip install 'deep-ensembles[report]'") from error
@@ -40,7 +39,6 @@ def save_figure(figure: Figure, path: Path) -> Path:
 def draw(figure: Figure) -> Canvas:
     """The figure on a canvas."""
     canvas = Canvas(figsize=(figure.width, sum(row.height for row in figure.rows)), layout="constrained", facecolor="white")
-    FigureCanvasAgg(canvas)
     canvas.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # type: ignore[union-attr, call-arg]
     if figure.title:
         canvas.suptitle(figure.title, color=_INK, fontsize=13)

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from deep_ensembles import Mixture, brier, crps, log_score
 from deep_ensembles.metrics import accuracy_confidence_curve
 from deep_ensembles.metrics.predictions import reliability
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.report import rows as per_row
 from deep_ensembles.report.evaluation import Curve, Score, Threshold
 from deep_ensembles.report.rows import Columns, Rows, Sources, Subject, Vector
 from deep_ensembles.report.words import Ordering, confidence_verdict, parts_verdict, percent, row_count, short
-from deep_ensembles.scoring import brier, crps, log_score
 
 N_BINS = 15
 _TOP = 5

@@ -4,11 +4,9 @@ import numpy as np
 import torch
 from torch.distributions import Distribution, Normal
 
+from deep_ensembles import Ensemble, Mixture, censored
 from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
-from deep_ensembles.ensemble import Ensemble
-from deep_ensembles.mixture import Mixture
-from deep_ensembles.scoring import censored
 
 _CONSTANT_ROWS = 10_000  # are enough for a few parameters
 

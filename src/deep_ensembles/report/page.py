@@ -54,8 +54,18 @@ class Report:
 
     @cached_property
     def html(self) -> str:
-        """The page: one file, which opens from disk and loads nothing."""
-        return _render(self.evaluation, self.title)
+        """The page: one file, which opens from disk and loads nothing; everything that came from users is escaped."""
+        evaluation, (template, css, script) = self.evaluation, _template()
+        hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (css, script)]
+        # The page may use only its own style and script, and load nothing.
+        sources = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
+        policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+        shown: dict[str, Any] = {"css": css, "script": script, "policy": policy, "title": self.title}
+        shown |= {"evaluation": evaluation, "findings": findings(evaluation), "charts": evaluation_charts(evaluation)}
+        shown |= {"comparisons": _comparisons(evaluation), "trust": _trust(evaluation), "today": date.today().isoformat()}
+        for kind in ("uncertain", "wrong"):
+            shown[kind] = [_example_texts(example, evaluation.coverage) for example in getattr(evaluation, kind)]
+        return template.render(**shown, classes=evaluation.task == "classes")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page, whole or not at all."""
@@ -71,21 +81,6 @@ class Report:
         """In a frame of its own, so that the notebook's style and ours do not mix."""
         frame = f'sandbox="allow-scripts" width="100%" height="{_NOTEBOOK_HEIGHT}" style="border: 0"'
         return f'<iframe srcdoc="{escape(self.html)}" title="{escape(self.title)}" {frame}></iframe>'
-
-
-def _render(evaluation: Evaluation, title: str) -> str:
-    """The page as text; everything that came from users is escaped."""
-    template, css, script = _template()
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (css, script)]
-    # The page may use only its own style and script, and load nothing.
-    sources = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
-    files = {"css": css, "script": script, "policy": f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"}
-    shown = {"evaluation": evaluation, "title": title, "today": date.today().isoformat(), "findings": findings(evaluation)}
-    shown |= {"charts": evaluation_charts(evaluation), "classes": evaluation.task == "classes"}
-    shown |= {"comparisons": _comparisons(evaluation), "trust": _trust(evaluation)}
-    for kind in ("uncertain", "wrong"):
-        shown[kind] = [_example_texts(example, evaluation.coverage) for example in getattr(evaluation, kind)]
-    return template.render(**files, **shown)
 
 
 @cache

@@ -268,10 +268,7 @@ def ticks(low: float, high: float) -> list[float]:
         >>> ticks(0.0, 1.0), ticks(-3.2, 4.9)
         ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [-2.0, 0.0, 2.0, 4.0])
     """
-    for parts in range(1, 4 * _TICKS):
-        step = round_step(high - low, parts)
-        if (high - low) / step >= _TICKS - 1:
-            break
+    step = round_step(high - low, _TICKS - 1)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from deep_ensembles._tensors import checked_events
-from deep_ensembles.metrics import concordance_index
-from deep_ensembles.metrics.survival import brier_weights, kaplan_meier, survival
+from deep_ensembles.metrics.survival import brier_weights, concordance_index, kaplan_meier, survival
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import numbers
 from deep_ensembles.report import rows as per_row

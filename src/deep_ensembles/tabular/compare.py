@@ -10,25 +10,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles import metrics
+from deep_ensembles import Categorical, Checkpoint, Ensemble, Normal, crps, metrics, squared_error
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import json_ready
 from deep_ensembles._splits import Split, cross_validation_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.columns import TableError
-from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import Execution
-from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
 from deep_ensembles.report.splits import over_splits, paired
-from deep_ensembles.scoring import crps, squared_error
 from deep_ensembles.selection import Fitted
 from deep_ensembles.tabular.data import Log, TableData, check_values, read_data
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
 from deep_ensembles.tabular.rivals import Rival, rivals
 from deep_ensembles.tabular.settings import TRAINING, TableSettings
-from deep_ensembles.training import Checkpoint
 
 OURS, SINGLE, MSE, DROPOUT = "deep ensemble", "single network", "MSE ensemble", "MC-dropout"
 DEFAULT = "with default head"  # another deep ensemble, where a head is asked for

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deep_ensembles import Ensemble, log_score
 from deep_ensembles._splits import cross_validation_splits
 from deep_ensembles._terminal import Listing
-from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recipes import Task
 from deep_ensembles.report.words import CHANCE, number, percent, with_error
-from deep_ensembles.scoring import log_score
 from deep_ensembles.tabular.data import TableData
 
 N_CUTS, LEAST_ROWS = 3, 200

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deep_ensembles import columns
+from deep_ensembles import Categorical, Normal, columns
 from deep_ensembles._arrow import pa
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import Split, hold_out, united
 from deep_ensembles._terminal import Listing
-from deep_ensembles.columns import Schema, TableError, TakenAsMissing, UnreadableValue
-from deep_ensembles.heads import Categorical, Normal
 from deep_ensembles.recipes import Task
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import check_targets, suggested_bounds, suggested_head
@@ -108,14 +106,12 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     if sample is not None:
         log(f"the {files.n_rows} rows are read from the files while they are trained on, some at a time; what columns are, "
             f"settings, recalibration and scores go by a sample of {len(sample.numbers)} rows")  # fmt: skip
-    for note in files.notes:
-        log(f"note: {note}")
+    tell(files.notes, log)
     decimal = columns.table_decimal(whole, "," if files.decimal_comma_likely else ".")
     target, y, kept = _target_of(whole[settings.target], settings, decimal)
     head = settings.chosen_head or (Categorical() if target.classes else Normal())
     log(target.reason)
-    for note in target.notes:
-        log(f"{said}: {note}")
+    tell(target.notes, log, said)
     table, rows = whole.filter(pa.array(kept)), np.flatnonzero(kept)
     weights = None if settings.weights is None else columns.read_weights(settings.weights, whole[settings.weights], rows)
     if weights is not None:
@@ -133,8 +129,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
     times = None if settings.time is None else columns.read_times(settings.time, whole[settings.time], rows)
     read = TableData(table, target, y, head, rows, weights, groups, times, decimal)
     read = _looked_at(replace(read, known_schema=read.schema(settings)), settings)
-    for note in read.notes:
-        log(f"{said}: {note}")
+    tell(read.notes, log, said)
     if sample is None:
         return read
     source = TableBlocks(files, sample, read.schema(settings), target, settings)
@@ -236,7 +231,7 @@ def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData,
     return read.take(train), read.take(held_out)
 
 
-def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: Log) -> None:
+def check_values(schema: columns.Schema, parts: Sequence[TableData], errors: str, log: Log) -> None:
     """Refuse values that columns cannot read, or log for each column how many are taken as missing.
 
     Arguments:
@@ -244,24 +239,24 @@ def check_values(schema: Schema, parts: Sequence[TableData], errors: str, log: L
         parts: rows to train on, and others; messages count rows as the file does.
         errors: `refuse` or `missing`.
     """
-    unreadable = TakenAsMissing()
+    unreadable = columns.TakenAsMissing()
     for column in schema.columns:
         for part in parts:
-            strictly(column).read(column.cells(part.table), in_part := TakenAsMissing())
+            strictly(column).read(column.cells(part.table), in_part := columns.TakenAsMissing())
             for error in in_part.found.values():
                 row = int(part.rows[error.row - 1]) + 1
-                unreadable.add(UnreadableValue(error.column, error.value, row, error.kind, error.count))
+                unreadable.add(columns.UnreadableValue(error.column, error.value, row, error.kind, error.count))
     if unreadable.found and errors == "refuse":
         first, *others = unreadable.found.values()
         names = ", ".join(f"`{error.column}`" for error in others[:3])
         more = f" (one of {first.count} such values)" * (first.count > 1) + f"; others are in {names}" * bool(names)
-        raise TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
+        raise columns.TableError(f"column `{first.column}`: {first.value!r} in row {first.row} is not a {first.kind}{more}; "
                          "correct it, leave it empty, or take such values as missing with --errors missing")  # fmt: skip
     if parts[0].source is None:  # of a stream all rows are counted as they are read
-        tell_unreadable(unreadable, log)
+        tell(unreadable.notes(), log)
 
 
-def tell_unreadable(unreadable: TakenAsMissing, log: Log) -> None:
-    """Say what was taken as missing."""
-    for note in unreadable.notes():
-        log(f"note: {note}")
+def tell(notes: Sequence[str], log: Log, what: str = "note") -> None:
+    """Say what is worth knowing of a table, a line each."""
+    for note in notes:
+        log(f"{what}: {note}")

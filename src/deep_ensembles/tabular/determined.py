@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa
-from deep_ensembles.columns.number import median_and_scale
+from deep_ensembles.columns import median_and_scale
 
 Vector = NDArray[np.float64]
 Line = tuple[float, float]  # slope and intercept
@@ -127,14 +127,17 @@ def _combined(one: Vector, others: Vector) -> Vector:
 def _nearly_straight(values: Vector, y: Vector) -> list[int]:
     """Which columns `[column, row]` are nearly on a line with y, whose small values come first."""
     values = np.where(np.isfinite(values), values, np.nan)
-    half = len(y) // 2
-    enough = np.isfinite(values).sum(1) > half
-    slopes = (y[half:] - y[:half]) / (values[:, half:] - values[:, :half])
-    slopes[~np.isfinite(slopes)] = np.nan
-    slope = np.nanmedian(slopes, axis=1)
+    enough, slope = np.isfinite(values).sum(1) > len(y) // 2, _median_slope(values, y)
     rest = y - slope[:, None] * values
     error = np.nanmedian(np.abs(rest - np.nanmedian(rest, axis=1, keepdims=True)), axis=1)
     return np.flatnonzero(enough & (error <= 2 * _FINE * y.std()) & (slope != 0)).tolist()
+
+
+def _median_slope(values: Vector, y: Vector) -> Vector:
+    """The usual slope from columns `[..., row]` to y, whose small values come first, between its halves."""
+    half = len(y) // 2
+    slopes = (y[half:] - y[:half]) / (values[..., half:] - values[..., :half])
+    return np.nanmedian(np.where(np.isfinite(slopes), slopes, np.nan), axis=-1)
 
 
 def _line(x: Vector, y: Vector) -> Line | None:
@@ -144,9 +147,7 @@ def _line(x: Vector, y: Vector) -> Line | None:
         return None
     x, y = x[known], y[known]
     first = _rows_in_halves(y)
-    half = len(first) // 2
-    slopes = (y[first[half:]] - y[first[:half]]) / (x[first[half:]] - x[first[:half]])
-    slope = float(np.nanmedian(np.where(np.isfinite(slopes), slopes, np.nan)))
+    slope = float(_median_slope(x[first], y[first]))
     intercept = float(np.median(y - slope * x))
     exact = 1e-7 * np.maximum(np.abs(y), np.abs(slope * x))
     for _ in range(3):

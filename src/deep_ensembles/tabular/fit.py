@@ -11,12 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deep_ensembles import recalibration
+from deep_ensembles import Checkpoint, Ensemble, Mixture, recalibration
 from deep_ensembles._splits import ComplementaryFolds, Split
 from deep_ensembles.columns import TableError
-from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.execution import Execution, chosen_execution
-from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration.fits import is_stretchable
 from deep_ensembles.recipes import Choices, Task
 from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_member
@@ -24,14 +22,13 @@ from deep_ensembles.report.constant import fitted_constant
 from deep_ensembles.selection import Fitted, fit_recipe
 from deep_ensembles.settings import describe
 from deep_ensembles.tabular.cuts import LEAST_ROWS, Cut, cuts_listing, forward_cuts
-from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts, tell_unreadable
+from deep_ensembles.tabular.data import MOST_JUDGED, Log, TableData, check_values, read_parts, tell
 from deep_ensembles.tabular.evaluate import SHOWN_COLUMNS, describe_recalibration, row_times, time_column
 from deep_ensembles.tabular.files import open_table
 from deep_ensembles.tabular.head import Bounds, name_of
 from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, sampled_keys
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
-from deep_ensembles.training import Checkpoint
 from deep_ensembles.training.blocks import row_keys
 
 ENOUGH = 20  # rows to choose a recalibration by
@@ -88,7 +85,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     fitted = _trained(train.task(inputs), settings, **how)
     ensemble, seconds = fitted.ensemble, time.monotonic() - begun
     if train.source is not None:
-        tell_unreadable(train.source.unreadable, log)
+        tell(train.source.unreadable.notes(), log)
     tries_less = limit is not None and seconds >= 0.95 * how["time_limit"] and settings.effort != "fast"
     if unseen is None or _by_recipe(settings):
         known, mixture = _out_of_fold(ensemble, inputs, train)

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from deep_ensembles import Point, StudentT, crps
 from deep_ensembles._checks import check_number, require
 from deep_ensembles.columns import TableError, skewness
-from deep_ensembles.heads import Point, StudentT
 from deep_ensembles.mixture import mixture_of
 from deep_ensembles.recalibration import Prediction
-from deep_ensembles.scoring import crps
 from deep_ensembles.settings import known_objects
 from deep_ensembles.training.prepare import support_in_words
 
@@ -338,15 +337,12 @@ class Bounded(Distribution):
         them that is nearest to a half, so that it is inside the central intervals that reach it."""
         value, (low, high) = torch.as_tensor(value), (self.bounds.low, self.bounds.high)
         lower, upper = self.prediction.tails(value)
-        if self.kind == "counts":
-            passed, on_a_bound = value >= high, torch.zeros_like(value, dtype=torch.bool)
-        else:
-            passed = value > high
+        passed = value >= high if self.kind == "counts" else value > high
+        if self.kind != "counts":
             on_a_bound = (value == low) & (lower > 0.5) | (value == high) & (lower < 0.5)
-        zero, half, one = (lower.new_tensor(level) for level in (0.0, 0.5, 1.0))
-        lower, upper = (torch.where(on_a_bound, half, tail) for tail in (lower, upper))
-        lower, upper = torch.where(value < low, zero, lower), torch.where(value < low, one, upper)
-        return torch.where(passed, one, lower), torch.where(passed, zero, upper)
+            lower, upper = (torch.where(on_a_bound, 0.5, tail) for tail in (lower, upper))
+        lower, upper = torch.where(value < low, 0.0, lower), torch.where(value < low, 1.0, upper)
+        return torch.where(passed, 1.0, lower), torch.where(passed, 0.0, upper)
 
     def crps(self, target: Tensor) -> Tensor:
         r"""The continuous ranked probability score: the prediction's less $\int_{-\infty}^l F^2 + \int_h^\infty (1 - F)^2$.

@@ -68,10 +68,6 @@ class Profile:
         places = np.clip(np.nan_to_num(read), 0, last - 1) if self.levels else np.searchsorted(self.ends, read)
         return np.where(np.isnan(read), last, places).astype(np.int16)
 
-    def count(self, codes: NDArray[np.int16]) -> NDArray[np.int64]:
-        """How many rows each group has."""
-        return np.bincount(codes, minlength=self.n_groups)
-
     def groups(self, here: NDArray[np.int64], codes: Any, is_training: bool) -> Groups:
         """What a report looks at."""
         ends = None if self.levels else tuple(map(self._text, self.ends))
@@ -99,7 +95,8 @@ def _profile(column: Column, read: NDArray[Any]) -> dict[str, Any] | None:
     profile, known = Profile(column), read[np.isfinite(read)]
     if not profile.levels and len(known):
         profile = Profile(column, tuple(np.unique(np.quantile(known, np.arange(1, _PARTS) / _PARTS)).tolist()))
-    return {"ends": list(profile.ends), "counts": profile.count(profile.codes(read)).tolist()}
+    counts = np.bincount(profile.codes(read), minlength=profile.n_groups)
+    return {"ends": list(profile.ends), "counts": counts.tolist()}
 
 
 def sampled_keys(keys: NDArray[np.uint64]) -> list[int]:
@@ -143,7 +140,7 @@ class Profiler:
         for place, (column, known) in enumerate(zip(self.schema.columns, self.profiles or (), strict=True)):
             read, profile = column.read(column.cells(batch), "missing"), known or Profile(column)
             codes = profile.codes(read if read.ndim == 1 else read[:, 0])  # of text only gaps are counted
-            self.counts[place] = self.counts[place] + profile.count(codes)
+            self.counts[place] = self.counts[place] + np.bincount(codes, minlength=profile.n_groups)
             self.codes[place] += [codes] if known and place < _MOST_GROUPED else []
 
     def groups(self) -> list[Groups]:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from deep_ensembles import recalibration
+from deep_ensembles import FastGradientSign, Recipe, recalibration
 from deep_ensembles._checks import check_integer, check_number, require
 from deep_ensembles.columns import TASKS, TableError
 from deep_ensembles.networks.mlp import checked_sizes
-from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recipes import EFFORTS
 from deep_ensembles.tabular.head import Bounds, head_named
-from deep_ensembles.training import Recipe
 
 if sys.version_info >= (3, 11):
     import tomllib

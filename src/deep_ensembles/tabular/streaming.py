@@ -1,7 +1,5 @@
 """Tables larger than memory: a sample of rows to look at, and row groups of Parquet files to train from."""
 
-from __future__ import annotations
-
 import zlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from deep_ensembles import columns
 from deep_ensembles._arrow import pa, pc
-from deep_ensembles.columns.date import not_dates
-from deep_ensembles.columns.number import median_and_scale
 from deep_ensembles.recipes import LEAST_DIFFERENT
 from deep_ensembles.tabular.determined import determined_number, dividing_end, looked_up, nearly_determined
 
@@ -161,7 +159,7 @@ class Suspicions:
         kinds = (columns.Category, columns.Text)
         words = [part.name for part in self.schema.columns if isinstance(part, kinds)]
         for column in words + [name for name, reason in self.schema.dropped if reason.startswith("it names the rows")]:
-            bad = not_dates(self.table[column])
+            bad = columns.not_dates(self.table[column])
             if bad is not None and bad.any():
                 place = int(np.argmax(bad))
                 value = str(self.table[column][place].as_py())[:_LONGEST_VALUE]
@@ -187,7 +185,7 @@ class Suspicions:
         coded = np.isin(self.y, [value for value, _, _ in _sentinels(self.y)])
         coded[[*self.sums, *self.named_totals]] = True
         y, places = self.y[~coded], np.flatnonzero(~coded)
-        middle, scale = median_and_scale(y)
+        middle, scale = columns.median_and_scale(y)
         distance = np.abs(y - middle)
         order = np.argsort(distance)[::-1]
         ordered = distance[order[: max(3, len(y) // 200) + 1]]

@@ -11,7 +11,7 @@ import re
 import tarfile
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,11 @@ def images(name: str, home: str | os.PathLike[str] | None = None) -> ImageDatase
     """
     require(name in SETS, "name", f"one of {', '.join(SETS)}", name)
     card, folder = SETS[name], data_home(home) / name
-    parts = {part: _read(name, folder, part) for part in PARTS[name]}
-    found = {part: content for part, content in parts.items() if content is not None}
+    found = {part: content for part in PARTS[name] if (content := _read(name, folder, part)) is not None}
     if not found:
         raise DatasetError(f"{name} is not in {folder}; run: deep-ensembles data fetch {name}")
-    counts = [len(found[part][1]) if part in found else 0 for part in parts]
-    shares = [f"{n} of {PARTS[name][part][0]} {WORDS[part]}" for n, part in zip(counts, parts, strict=True)]
+    counts = {part: len(content[1]) for part, content in found.items()}
+    shares = [f"{counts.get(part, 0)} of {total} {WORDS[part]}" for part, (total, _) in PARTS[name].items()]
     return ImageDataset(
         *(name, {part: content[:2] for part, content in found.items()}, next(iter(found.values()))[2]),
         description=f"{card.description}; here: {' and '.join(shares)} images",
@@ -181,16 +180,6 @@ def _convert_letters(card: Card, folder: Path, file: Path) -> None:
         write_idx(file.parent / f"small{ending}", array)
 
 
-def _convert_svhn(card: Card, folder: Path, file: Path) -> None:
-    """MATLAB's format into NumPy's."""
-    _write(card, file, *(read_svhn(folder / original.file) for original in card.originals))
-
-
-def _convert_cifar(card: Card, folder: Path, file: Path) -> None:
-    """Batches into arrays."""
-    _write(card, file, *read_cifar(folder / card.originals[0].file))
-
-
 def _convert_tiny_imagenet(card: Card, folder: Path, file: Path) -> None:
     """The same JPEG files, but those of the validation part in class folders too."""
     path = folder / card.originals[0].file
@@ -207,8 +196,10 @@ def _convert_tiny_imagenet(card: Card, folder: Path, file: Path) -> None:
             raise DatasetError(f"{card.name}: expected {card.rows} pictures, got {count}")
 
 
-def _write(card: Card, file: Path, train: Labelled, test: Labelled) -> None:
-    """Both parts, not packed, which would take minutes; the training labels last: `file` says that all is there."""
+def _convert_arrays(read: Callable[..., Iterable[Labelled]], card: Card, folder: Path, file: Path) -> None:
+    """Both parts, which a function reads of all originals, into NumPy's format: not packed, which would take minutes; the
+    training labels last, as `file` says that all is there."""
+    train, test = read(*(folder / original.file for original in card.originals))
     _check(card, train, test)
     for part, labelled in (("test", test), ("train", train)):
         for array, ending in zip(labelled, NPY, strict=True):
@@ -265,10 +256,11 @@ IMAGE_CARDS = (
           dict(zip(_FOUR, _FASHION, strict=True)), "MIT"),
     _card("notmnist", "letters in many fonts (notMNIST_small)", (28, 28), _convert_letters, f"small{IDX[1]}",
           "https://commondatastorage.googleapis.com/books1000", {"notMNIST_small.tar.gz": None}),
-    _card("svhn", "street view house numbers, cropped digits", (32, 32, 3), _convert_svhn, f"train{NPY[1]}",
+    _card("svhn", "street view house numbers, cropped digits", (32, 32, 3),
+          partial(_convert_arrays, lambda *files: map(read_svhn, files)), f"train{NPY[1]}",
           "https://ufldl.stanford.edu/housenumbers", _SVHN, "non-commercial use only"),
-    _card("cifar10", "small photographs", (32, 32, 3), _convert_cifar, f"train{NPY[1]}", "https://www.cs.toronto.edu/~kriz",
-          {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}),
+    _card("cifar10", "small photographs", (32, 32, 3), partial(_convert_arrays, read_cifar), f"train{NPY[1]}",
+          "https://www.cs.toronto.edu/~kriz", {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"}),
     _card(TINY, "photographs of ImageNet, 200 classes", (64, 64, 3), _convert_tiny_imagenet, "tiny-imagenet.zip",
           "https://cs231n.stanford.edu", {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
           "ImageNet's: non-commercial research"),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from sklearn.metrics import root_mean_squared_error
 
-from deep_ensembles import FastGradientSign, Mixture, __version__, heads, metrics, mlp, scoring
+from deep_ensembles import Constant, Cosine, FastGradientSign, Mixture, __version__, heads, metrics, mlp, scoring
 from deep_ensembles._random import Purpose, run_seeds, stream
 from deep_ensembles._splits import hold_out
 from deep_ensembles.baselines.mc_dropout import fit_dropout
@@ -21,7 +21,6 @@ from deep_ensembles.paper import datasets
 from deep_ensembles.paper.experiments._experiment import Cell, Outcome, Selection, evenly_spaced
 from deep_ensembles.paper.probabilistic_backpropagation import fit_runs
 from deep_ensembles.report.splits import over_splits
-from deep_ensembles.training import Constant, Cosine
 
 METRICS = ("rmse", "nll", "nll_mixture", "crps", "coverage_90")
 EPOCHS, BATCH_SIZE, EPSILON = 40, 100, 0.01
@@ -36,10 +35,10 @@ HELD_OUT, CHOOSING_MEMBERS = 0.2, 5
 DROPOUT_EPOCHS, DROPOUT_RATES = 400, (0.005, 0.01, 0.05, 0.1)
 
 
-def regression_cells(selection: Selection, settings: Callable[[str, str], Mapping[str, Any]]) -> list[Cell]:
-    """One cell per data set and training, with the settings of that pair; see `regression_cell`."""
+def regression_cells(settings: Callable[..., Mapping[str, Any]], selection: Selection) -> list[Cell]:
+    """One cell per data set and training, with the settings of a scale for that pair; see `regression_cell`."""
     pairs = product(selection.datasets, trainings(selection.methods))
-    return [regression_cell(*pair, selection.seed, **settings(*pair)) for pair in pairs]
+    return [regression_cell(*pair, selection.seed, **settings(selection.scale, *pair)) for pair in pairs]
 
 
 def regression_cell(dataset: str, training: str, seed: int, **settings: Any) -> Cell:

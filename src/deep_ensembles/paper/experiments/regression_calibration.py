@@ -1,13 +1,14 @@
 """Figure "year" of the appendix: does a z % interval hold z %? Learned variance against the spread of MSE networks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
 
 from deep_ensembles import metrics
 from deep_ensembles._terminal import Listing
-from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Record, Selection, Summary
 from deep_ensembles.paper.experiments._regression import METHODS, mixtures, regression_cells, run_regression, score_rows
 from deep_ensembles.report.charts import Figure, Line, Panel, Row
 
@@ -19,11 +20,6 @@ LABELS = {"ML-5": "learned variance (ML-5)", "MSE-5": "empirical variance (MSE-5
 SMOKE = {"epochs": 2, "splits": 1, "rows": 500}
 # What the paper says in words of its right panel: the 80 % interval holds 20 %.
 PAPER_OBSERVED = {("coverage_80", PAPER, "MSE-5"): 0.2}
-
-
-def cells(selection: Selection) -> list[Cell]:
-    """One cell per data set and way to train."""
-    return regression_cells(selection, lambda dataset, training: SMOKE if selection.scale == "smoke" else {})
 
 
 def summarise(records: Sequence[Record], selection: Selection) -> Summary:
@@ -83,7 +79,7 @@ REGRESSION_CALIBRATION = Experiment(
     takes={"smoke": "seconds", "laptop": "a minute (protein); some minutes (year)", "paper": "the same as laptop"},
     datasets=DATASETS,
     methods=tuple(LABELS),
-    cells=cells,
+    cells=partial(regression_cells, lambda scale, *pair: SMOKE if scale == "smoke" else {}),
     run=run_regression,
     summarise=summarise,
     choose=lambda available: available[:1],

@@ -12,7 +12,7 @@ from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.datasets import card
 from deep_ensembles.paper.datasets.uci import SETS, YEAR
 from deep_ensembles.paper.experiments import _regression
-from deep_ensembles.paper.experiments._experiment import Cell, Claim, Experiment, Record, Selection, Summary
+from deep_ensembles.paper.experiments._experiment import Claim, Experiment, Record, Selection, Summary
 from deep_ensembles.report.charts import Figure, Panel, Points, Row
 from deep_ensembles.report.splits import over_splits, paired
 
@@ -34,11 +34,6 @@ HIDDEN = ("MSE-5", "MSE-10", "ML-5 (rate 0.1)")  # in the figure: their NLL woul
 
 Difference: TypeAlias = Mapping[str, Any]
 Verdict: TypeAlias = tuple[str, bool, str]  # data set, whether a statement holds there, and the numbers
-
-
-def cells(selection: Selection) -> list[Cell]:
-    """One cell per data set and training."""
-    return _regression.regression_cells(selection, partial(_settings, selection.scale))
 
 
 def _settings(scale: str, dataset: str, training: str) -> dict[str, Any]:
@@ -214,7 +209,7 @@ UCI_REGRESSION = Experiment(
     takes={"smoke": "half a minute", "laptop": "20 minutes", "paper": "hours, most of them PBP and MC-dropout"},
     datasets=tuple(SETS),
     methods=tuple(_regression.METHODS),
-    cells=cells,
+    cells=partial(_regression.regression_cells, _settings),
     run=_regression.run_regression,
     summarise=summarise,
     only_at_paper_scale=(YEAR,),
