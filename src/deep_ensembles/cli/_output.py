@@ -28,6 +28,8 @@ Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its addres
 
 def chosen_execution(processes: int | None, ray: str | None) -> Execution | None:
     """Where the user wants work to be done; None for what is usual."""
+    if processes is not None and ray is not None:
+        raise typer.BadParameter("--processes and --ray are two places to work; leave one of them out")
     if ray is not None:
         return deep_ensembles.Ray(ray)
     return None if processes is None else deep_ensembles.Processes(processes)

@@ -56,7 +56,7 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
     if explained and evaluation.n_rows > 1 and len(names) <= _MOST_EXPLAINED:
         inputs, targets = map(np.concatenate, zip(*rows.some, strict=True))
         few: dict[str, Any] = {"repeats": 2, "most_predictions": _MOST_PREDICTIONS}
-        found = report.influences(model.ensemble, inputs, model.schema.places, names, targets, **few)
+        found = report.influences(model.predict, inputs, model.schema.places, names, targets, **few)
         evaluation, names = replace(evaluation, influences=found), [each.column for each in found.columns]
     evaluation = replace(evaluation, columns=rows.profiler.facts(names))
     return report.Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
@@ -221,4 +221,4 @@ def explain_table(model: TableModel, data: Any, *, row: int | None = None, error
     if row is None and len(rows) < 2:
         raise TableError("explanations need at least 2 rows" + f" with a value of `{target.name}`" * has_target)
     place = None if row is None else row - 1
-    return report.explain(lambda each: model.bounded(model.ensemble(each)), rows, schema.places, schema.labels, known, place)
+    return report.explain(model.predict, rows, schema.places, schema.labels, known, place)

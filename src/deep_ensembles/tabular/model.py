@@ -190,12 +190,16 @@ class TableModel:
         table = rows if isinstance(rows, (pa.Table, pa.RecordBatch)) else pa.table(rows)
         if self.beside:
             return {model.target.name: model(table, errors) for model in self.every}
-        return self.bounded(self.ensemble(self.schema.encode(table, errors)))
+        return self.predict(self.schema.encode(table, errors))
 
     def bounded(self, prediction: Prediction) -> Any:
         """What the ensemble predicts, within the bounds that the settings name, if they do."""
         named = self.facts.get("settings", {}).get("bounds")
         return prediction if named is None else Bounds.named(named)(prediction)
+
+    def predict(self, inputs: NDArray[np.float32]) -> Any:
+        """What all networks predict for inputs, recalibrated and within the bounds."""
+        return self.bounded(self.ensemble(inputs))
 
     @property
     def single(self) -> Ensemble:
@@ -206,7 +210,7 @@ class TableModel:
         """What all networks predict for inputs, and the first alone, beside what happened: for a report."""
         one = self.bounded(self.single(inputs)) if self.ensemble.n_members > 1 else None
         point = getattr(self.ensemble.head, "point", None)
-        return Batch(self.bounded(self.ensemble(inputs)), torch.from_numpy(y), one, point)
+        return Batch(self.predict(inputs), torch.from_numpy(y), one, point)
 
     @property
     def labels(self) -> list[str] | None:

@@ -43,7 +43,7 @@ class Predicted:
 
     Arguments:
         rows: how many.
-        abstained: how many are marked for a person; None where that was not options.
+        abstained: how many are marked for a person; None where that was not asked for.
         ignored: columns that the model does not know.
         unseen: for columns with values that training did not see, how many rows have one.
         files: how many were written, or were there.
