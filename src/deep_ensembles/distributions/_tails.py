@@ -88,8 +88,12 @@ class _Special(torch.autograd.Function):
         return None, None, *by_shapes, up * ctx.slope(*shapes, last) if ctx.needs_input_grad[-1] else None
 
 
-def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
-    values = function(*(argument.detach().cpu().double().numpy() for argument in arguments))
+def _by_scipy(function: str | Callable[..., Any], *arguments: Tensor) -> Tensor:
+    """A function of `scipy.special` by its name, or one of NumPy arrays."""
+    from scipy import special  # when it is needed: it takes time, and most predictions are of normals
+
+    known = getattr(special, function) if isinstance(function, str) else function
+    values = known(*(argument.detach().cpu().double().numpy() for argument in arguments))
     return torch.from_numpy(np.asarray(values)).to(arguments[-1])
 
 
@@ -107,10 +111,7 @@ def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
 
 
 def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    from scipy import special  # when it is needed: it takes time, and most predictions are of normals
-
-    known = getattr(special, function) if isinstance(function, str) else function
-    return _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
+    return _Special.apply(function, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
 
 
 def student_t_cdf(df: Tensor, z: Tensor) -> Tensor:
@@ -212,7 +213,6 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Laplace: lambda d, value: _symmetric(d, value, lambda z: torch.exp(z) / 2),
     td.Cauchy: lambda d, value: _symmetric(d, value, lambda z: torch.atan2(torch.ones_like(z), -z) / math.pi),
     td.StudentT: lambda d, value: _symmetric(d, value, partial(student_t_cdf, d.df)),
-    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
     td.Gumbel: lambda d, value: _by_hazard(torch.exp((d.loc - value) / d.scale))[::-1],
     **dict.fromkeys((td.HalfNormal, td.HalfCauchy), _folded),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
@@ -239,16 +239,9 @@ def closed_quantile(distribution: td.Distribution, share: Tensor, side: Tensor) 
     return None if formula is None else formula(share, side)
 
 
-def _inverse(name: str, share: Tensor, *shapes: Tensor) -> Tensor:
-    """By a function of SciPy."""
-    from scipy import special
-
-    return _by_scipy(getattr(special, name), *torch.broadcast_tensors(*shapes, share))
-
-
 def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
     """By SciPy, and far out, where that gives up and the tail is a power, from the power."""
-    quantile = -_inverse("stdtrit", share, d.df).abs()
+    quantile = -_by_scipy("stdtrit", d.df, share).abs()
     factor = torch.lgamma(d.df / 2 + 0.5) - torch.lgamma(d.df / 2 + 1) - math.log(2 * math.sqrt(math.pi))
     power = -d.df.sqrt() * torch.exp((factor - share.log()) / d.df)
     return d.loc + d.scale * side * torch.where(quantile < -1e20, power, quantile)
@@ -257,7 +250,7 @@ def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
 def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if bool((d.concentration > _LARGE_SHAPE).any()):
         return None
-    below, above = (_inverse(name, share, d.concentration) for name in ("gammaincinv", "gammainccinv"))
+    below, above = (_by_scipy(name, d.concentration, share) for name in ("gammaincinv", "gammainccinv"))
     return torch.where(side > 0, below, above) / d.rate
 
 
