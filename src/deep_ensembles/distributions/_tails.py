@@ -181,14 +181,13 @@ def _folded(d: Any, value: Tensor) -> Pair:
 
 def _transformed(d: Any, value: Tensor) -> Pair:
     """By the tails of what was transformed."""
-    falls = torch.zeros((), dtype=torch.bool)
-    for transform in reversed(d.transforms):
+    for transform in d.transforms:
         if not (transform.bijective and hasattr(transform, "sign")):
             raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as "
                             "that neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
-        falls = falls ^ (torch.as_tensor(transform.sign) < 0)
-        value = transform.inv(value)
-    lower, upper = tails(d.base_dist, value)
+    whole = td.ComposeTransform(d.transforms)
+    falls = torch.as_tensor(whole.sign) < 0
+    lower, upper = tails(d.base_dist, whole.inv(value))
     return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
 
 
@@ -257,12 +256,9 @@ def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
 def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if not all(transform.bijective and hasattr(transform, "sign") for transform in d.transforms):
         return None
-    for transform in d.transforms:
-        side = side * transform.sign
-    quantile = closed_quantile(d.base_dist, share, side)
-    for transform in d.transforms if quantile is not None else ():
-        quantile = transform(quantile)
-    return quantile
+    whole = td.ComposeTransform(d.transforms)
+    quantile = closed_quantile(d.base_dist, share, side * whole.sign)
+    return None if quantile is None else whole(quantile)
 
 
 _QUANTILES: dict[type, Callable[[Any, Tensor, Tensor], Tensor | None]] = {
