@@ -12,8 +12,8 @@ from torch import distributions as td
 
 # isort: off
 from deep_ensembles.distributions import (
-    Ordered, alone, cross_entropies, family, indexed, is_whole, log_density, marginal, moments, parameters, quantiles,
-    rebuilt, tails,
+    Ordered, alone, cross_entropies, family, flattened, indexed, is_whole, log_density, marginal, moments, parameters,
+    quantiles, rebuilt, tails,
 )  # fmt: skip
 # isort: on
 
@@ -106,12 +106,7 @@ class Mixture(td.Distribution):
     def _rows(self, choose: Callable[[Tensor], Tensor]) -> Mixture:
         """The mixture for the rows that are chosen from their numbers, `[*batch]`."""
         places = choose(torch.arange(math.prod(self.batch_shape), device=self.device).reshape(self.batch_shape))
-
-        def pick(parameter: Tensor) -> Tensor:
-            event = parameter.shape[1 + len(self.batch_shape) :]  # classes or targets
-            return parameter.reshape(self.n_members, -1, *event)[:, places]
-
-        return Mixture(rebuilt(self.components, pick), self.weights)
+        return Mixture(indexed(flattened(self.components), (slice(None), places)), self.weights)
 
     def target(self, index: int) -> Mixture:
         """The mixture for one of several targets, by itself; for a label one over the classes 0 (not there) and 1."""
@@ -170,9 +165,8 @@ class Mixture(td.Distribution):
                 draws = quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
             shape = sample_shape + self.batch_shape
             chosen = torch.multinomial(self.weights, max(1, math.prod(shape)), replacement=True)[: math.prod(shape)]
-            dim = len(sample_shape)
-            index = chosen.reshape(shape + (1,) * len(self.event_shape)).expand(shape + self.event_shape)
-            return draws.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+            index = chosen.reshape(shape + (1,) * len(self.event_shape)).unsqueeze(len(sample_shape))
+            return torch.take_along_dim(draws, index, len(sample_shape)).squeeze(len(sample_shape))
 
     # -- moments --------------------------------------------------------------------------------------------------
 
