@@ -165,8 +165,9 @@ class Mixture(td.Distribution):
                 draws = quantiles(alone(self._ordered("sample")), torch.ones_like(self.weights[:1]), levels)
             shape = sample_shape + self.batch_shape
             chosen = torch.multinomial(self.weights, max(1, math.prod(shape)), replacement=True)[: math.prod(shape)]
-            index = chosen.reshape(shape + (1,) * len(self.event_shape)).unsqueeze(len(sample_shape))
-            return torch.take_along_dim(draws, index, len(sample_shape)).squeeze(len(sample_shape))
+            dim = len(sample_shape)
+            index = chosen.reshape(shape + (1,) * len(self.event_shape)).expand(shape + self.event_shape)
+            return draws.gather(dim, index.unsqueeze(dim)).squeeze(dim)
 
     # -- moments --------------------------------------------------------------------------------------------------
 
@@ -310,8 +311,9 @@ class Mixture(td.Distribution):
     def _per_member(self, value: Tensor) -> Tensor:
         """Insert the member axis into a value of shape `[*sample, *batch, *event]`."""
         value = torch.as_tensor(value, device=self.weights.device)
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
-        return value.expand(shape).unsqueeze(self._member_dim(len(self.event_shape)))
+        missing = len(self.batch_shape + self.event_shape) - value.dim()
+        value = value.reshape((1,) * max(0, missing) + tuple(value.shape))
+        return value.unsqueeze(self._member_dim(len(self.event_shape)))
 
     def _aligned(self, weights: Tensor, event_dims: int) -> Tensor:
         return weights.reshape((-1,) + (1,) * (len(self.batch_shape) + event_dims))

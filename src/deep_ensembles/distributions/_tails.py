@@ -212,6 +212,7 @@ _TAILS: dict[type, Callable[[Any, Tensor], Pair]] = {
     td.Laplace: lambda d, value: _symmetric(d, value, lambda z: torch.exp(z) / 2),
     td.Cauchy: lambda d, value: _symmetric(d, value, lambda z: torch.atan2(torch.ones_like(z), -z) / math.pi),
     td.StudentT: lambda d, value: _symmetric(d, value, partial(student_t_cdf, d.df)),
+    td.LogNormal: lambda d, value: _normal(d.base_dist, value.log()),
     td.Gumbel: lambda d, value: _by_hazard(torch.exp((d.loc - value) / d.scale))[::-1],
     **dict.fromkeys((td.HalfNormal, td.HalfCauchy), _folded),
     td.Uniform: lambda d, value: ((value - d.low) / (d.high - d.low), (d.high - value) / (d.high - d.low)),
