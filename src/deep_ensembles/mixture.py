@@ -12,8 +12,8 @@ from torch import distributions as td
 
 # isort: off
 from deep_ensembles.distributions import (
-    Ordered, alone, cross_entropies, family, flattened, indexed, is_whole, log_density, marginal, moments, parameters,
-    quantiles, rebuilt, tails,
+    Ordered, alone, cross_entropies, family, indexed, is_whole, log_density, marginal, moments, parameters, quantiles,
+    rebuilt, tails,
 )  # fmt: skip
 # isort: on
 
@@ -106,7 +106,9 @@ class Mixture(td.Distribution):
     def _rows(self, choose: Callable[[Tensor], Tensor]) -> Mixture:
         """The mixture for the rows that are chosen from their numbers, `[*batch]`."""
         places = choose(torch.arange(math.prod(self.batch_shape), device=self.device).reshape(self.batch_shape))
-        return Mixture(indexed(flattened(self.components), (slice(None), places)), self.weights)
+        n_dims = 1 + len(self.batch_shape)  # classes or targets come after
+        rows = rebuilt(self.components, lambda parameter: parameter.unsqueeze(1).flatten(1, n_dims)[:, places])
+        return Mixture(rows, self.weights)
 
     def target(self, index: int) -> Mixture:
         """The mixture for one of several targets, by itself; for a label one over the classes 0 (not there) and 1."""
