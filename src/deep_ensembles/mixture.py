@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution, Independent
 
 # isort: off
 from deep_ensembles.distributions import (
@@ -21,18 +20,18 @@ from deep_ensembles.distributions import (
 Kind = Literal["numbers", "counts", "classes", "labels", "vectors"]
 
 
-def kind_of(distribution: Distribution) -> Kind:
+def kind_of(distribution: td.Distribution) -> Kind:
     """What is predicted: numbers, counts, classes, labels that each are there or not, or numbers that may depend."""
     if isinstance(distribution, td.Categorical):
         return "classes"
-    if isinstance(distribution, Independent):
+    if isinstance(distribution, td.Independent):
         return "labels" if isinstance(distribution.base_dist, td.Bernoulli) else kind_of(distribution.base_dist)
     if distribution.event_shape:
         return "vectors"
     return "counts" if is_whole(distribution) else "numbers"
 
 
-class Mixture(Distribution):
+class Mixture(td.Distribution):
     r"""Members' distributions combined as one, $p(y|x) = \sum_m w_m\, p_m(y|x)$ with $w_m = 1/M$ by default.
 
     Members may be of any family of torch's, or of `deep_ensembles.distributions`. With several targets `log_prob` is joint,
@@ -66,7 +65,7 @@ class Mixture(Distribution):
 
     arg_constraints: ClassVar[dict[str, td.constraints.Constraint]] = {}
 
-    def __init__(self, components: Distribution, weights: Tensor | None = None) -> None:
+    def __init__(self, components: td.Distribution, weights: Tensor | None = None) -> None:
         if not components.batch_shape:
             raise ValueError("`components` must have a batch shape [member, ...], got an empty one")
         n_members = components.batch_shape[0]
@@ -96,7 +95,7 @@ class Mixture(Distribution):
         """The same mixture for a larger batch shape."""
         return self._rows(lambda places: places.expand(tuple(batch_shape)))
 
-    def member(self, index: int) -> Distribution:
+    def member(self, index: int) -> td.Distribution:
         """The predictive distribution of one member."""
         return indexed(self.components, index)
 
@@ -107,12 +106,9 @@ class Mixture(Distribution):
     def _rows(self, choose: Callable[[Tensor], Tensor]) -> Mixture:
         """The mixture for the rows that are chosen from their numbers, `[*batch]`."""
         places = choose(torch.arange(math.prod(self.batch_shape), device=self.device).reshape(self.batch_shape))
-
-        def pick(parameter: Tensor) -> Tensor:
-            event = parameter.shape[1 + len(self.batch_shape) :]  # classes or targets
-            return parameter.reshape(self.n_members, -1, *event)[:, places]
-
-        return Mixture(rebuilt(self.components, pick), self.weights)
+        n_dims = 1 + len(self.batch_shape)  # classes or targets come after
+        rows = rebuilt(self.components, lambda parameter: parameter.unsqueeze(1).flatten(1, n_dims)[:, places])
+        return Mixture(rows, self.weights)
 
     def target(self, index: int) -> Mixture:
         """The mixture for one of several targets, by itself; for a label one over the classes 0 (not there) and 1."""
@@ -128,7 +124,7 @@ class Mixture(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Exact log-density (or log-probability) of the mixture."""
         try:
-            logs = log_density(self.components, self._per_member(value, len(self.event_shape)))
+            logs = log_density(self.components, self._per_member(value))
         except NotImplementedError as error:
             if str(error):
                 raise
@@ -142,16 +138,15 @@ class Mixture(Distribution):
 
     def tails(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """P(Y ≤ value) and P(Y > value) of each target, exact however small they are."""
-        event = len(self.event_shape)
-        lower, upper = tails(self._ordered("cdf"), self._per_member(value, event))
-        return self._average(lower, event), self._average(upper, event)
+        lower, upper = tails(self._ordered("cdf"), self._per_member(value))
+        return self._average(lower), self._average(upper)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Quantiles of each target, exact to rounding; of counts and points the least value that reaches the level."""
         levels = probabilities(value, self.weights)
         return quantiles(self._ordered("icdf"), self.weights, levels)
 
-    def _ordered(self, wanted: str) -> Distribution:
+    def _ordered(self, wanted: str) -> td.Distribution:
         """The components of each target, if their values have an order."""
         if self.is_discrete and not isinstance(self.components, Ordered):
             raise TypeError(f"`{wanted}` needs values with an order, got {self!r}; use `probs`, or the head `Ordinal`")
@@ -181,21 +176,21 @@ class Mixture(Distribution):
     @property
     def mean(self) -> Tensor:
         """Mean of the mixture, µ* of the paper."""
-        return self._average(self._means(), len(self.event_shape))
+        return self._average(self._means())
 
     @property
     def variance(self) -> Tensor:
         """Variance of the mixture, σ*² of the paper: within the members plus between them; infinite where it is."""
-        within, event = self._variance_within(), len(self.event_shape)
+        within = self._variance_within()
         # Where the variance is infinite there may be no mean.
         means = torch.where(within.isinf(), 0.0, self._moment("mean"))
-        return within + self._average((means - self._average(means, event)).square(), event)
+        return within + self._average((means - self._average(means)).square())
 
     @property
     def aleatoric(self) -> Tensor:
         """What members agree is noise: their average variance; for classes and labels, their average entropy in nats."""
         if self.kind in ("classes", "labels"):
-            return self._average(marginal(self.components).entropy(), len(self.event_shape))
+            return self._average(marginal(self.components).entropy())
         return self._variance_within()
 
     @property
@@ -206,7 +201,7 @@ class Mixture(Distribution):
         if self.is_discrete:
             return self.mutual_information
         apart = self._means() - self.mean
-        return self._average(torch.where(apart.isnan(), torch.inf, apart).square(), len(self.event_shape))
+        return self._average(torch.where(apart.isnan(), torch.inf, apart).square())
 
     def _means(self) -> Tensor:
         means = self._moment("mean")
@@ -217,7 +212,7 @@ class Mixture(Distribution):
 
     def _variance_within(self) -> Tensor:
         variances = self._moment("variance")
-        return self._average(torch.where(variances.isnan(), torch.inf, variances), len(self.event_shape))
+        return self._average(torch.where(variances.isnan(), torch.inf, variances))
 
     def _moment(self, name: Literal["mean", "variance"]) -> Tensor:
         """Of every member and target; what a family does not tell is integrated."""
@@ -227,14 +222,14 @@ class Mixture(Distribution):
         except NotImplementedError:
             return moments(marginal(components))[name == "variance"]
 
-    def moment_matched(self) -> Distribution:
+    def moment_matched(self) -> td.Distribution:
         """The paper's single Gaussian with the mixture's mean and variance; for classes, the averaged probabilities."""
         if self.is_discrete:
             return td.Categorical(probs=self.probs)
         if self.kind == "labels":
-            return Independent(td.Bernoulli(self.probs), 1)
+            return td.Independent(td.Bernoulli(self.probs), 1)
         depends = isinstance(self.components, (td.MultivariateNormal, td.LowRankMultivariateNormal))
-        if self.event_shape and not (depends or isinstance(self.components, Independent)):
+        if self.event_shape and not (depends or isinstance(self.components, td.Independent)):
             raise TypeError(f"`moment_matched` needs the covariances of targets, which {family(self.components)} does not "
                             "tell; use the mixture itself")  # fmt: skip
         variance = self.variance
@@ -247,7 +242,7 @@ class Mixture(Distribution):
             within: Tensor = self.components.covariance_matrix  # type: ignore[attr-defined]
             return td.MultivariateNormal(self.mean, self._average(within + between, 2))
         matched = td.Normal(self.mean, variance.sqrt())
-        return Independent(matched, 1) if self.event_shape else matched
+        return td.Independent(matched, 1) if self.event_shape else matched
 
     # -- classes --------------------------------------------------------------------------------------------------
 
@@ -315,18 +310,19 @@ class Mixture(Distribution):
     def _member_dim(self, event_dims: int) -> int:
         return -1 - len(self.batch_shape) - event_dims
 
-    def _per_member(self, value: Tensor, event_dims: int) -> Tensor:
+    def _per_member(self, value: Tensor) -> Tensor:
         """Insert the member axis into a value of shape `[*sample, *batch, *event]`."""
         value = torch.as_tensor(value, device=self.weights.device)
-        missing = len(self.batch_shape) + event_dims - value.dim()
+        missing = len(self.batch_shape + self.event_shape) - value.dim()
         value = value.reshape((1,) * max(0, missing) + tuple(value.shape))
-        return value.unsqueeze(self._member_dim(event_dims))
+        return value.unsqueeze(self._member_dim(len(self.event_shape)))
 
     def _aligned(self, weights: Tensor, event_dims: int) -> Tensor:
         return weights.reshape((-1,) + (1,) * (len(self.batch_shape) + event_dims))
 
-    def _average(self, values: Tensor, event_dims: int) -> Tensor:
+    def _average(self, values: Tensor, event_dims: int | None = None) -> Tensor:
         """The weighted sum over members, the one place where members are combined; one without weight has no say."""
+        event_dims = len(self.event_shape) if event_dims is None else event_dims
         weights = self._aligned(self.weights, event_dims)
         if not bool(self.weights.all()):
             values = torch.where(weights > 0, values, torch.zeros_like(values))
@@ -356,7 +352,7 @@ def precise(mixture: Mixture) -> Mixture:
     return Mixture(rebuilt(mixture.components, lambda parameter: parameter.detach().cpu().double()), mixture.weights)
 
 
-def mixture_of(distribution: Distribution) -> Any:
+def mixture_of(distribution: td.Distribution) -> Any:
     """The prediction itself if it is an ensemble's, recalibrated or not; any other as a mixture of one member."""
     if hasattr(distribution, "n_members"):
         return distribution

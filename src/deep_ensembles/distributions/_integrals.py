@@ -1,6 +1,6 @@
 """Integrals over mixtures of any family of numbers: entropies and the continuous ranked probability score."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -56,8 +56,7 @@ def ranked_probability_score(
         below, above = _mixed_tails(members, weights, points, smooth, change)
         return torch.where(_is_below(points, truth.flatten()[rows], smooth), below, above).square()
 
-    knots = truth[None] if kinks is None else torch.cat([truth[None], kinks])
-    score = _integrals(components, integrand, weights.new_zeros(truth.shape), knots, power=2)
+    score = _integrals(components, integrand, weights.new_zeros(truth.shape), [truth[None], kinks], power=2)
     if is_whole(components) or score.dtype != torch.float64 or not score.numel():
         return score
     # Of tails so heavy that what lies outside the outermost quantiles matters, some have an infinite score.
@@ -88,10 +87,8 @@ def mixed_moments(
         tail = torch.where(_is_below(points, middle, smooth), -lower, upper)
         return torch.stack([tail, tail * (2 * (points - middle) + is_whole(members))])
 
-    knots = centre[None] if kinks is None else torch.cat([centre[None], kinks])
-    shift, square = _integrals(
-        components, integrand, weights.new_zeros(2, *centre.shape), knots, far=True, coarse=change is not None
-    )
+    like, knots = weights.new_zeros(2, *centre.shape), [centre[None], kinks]
+    shift, square = _integrals(components, integrand, like, knots, far=True, coarse=change is not None)
     return centre + shift, square - shift.square()
 
 
@@ -114,7 +111,7 @@ def changed_entropy(
             mass = mass * slope(below)
         return -torch.xlogy(mass, mass)
 
-    return _integrals(components, integrand, weights.new_zeros(components.batch_shape[1:]), kinks, coarse=True)
+    return _integrals(components, integrand, weights.new_zeros(components.batch_shape[1:]), [kinks], coarse=True)
 
 
 def _mixed_density(members: Distribution, weights: Tensor, points: Tensor, smooth: bool) -> Tensor:
@@ -151,7 +148,7 @@ def _mixed_tails(
 
 
 def _integrals(
-    components: Distribution, integrand: Integrand, like: Tensor, extra: Tensor | None = None, **accuracy: Any
+    components: Distribution, integrand: Integrand, like: Tensor, extra: Sequence[Tensor | None] = (), **accuracy: Any
 ) -> Tensor:
     """The integrals, or for counts the sums, of a function over all values, in pieces of bounded work.
 
@@ -160,14 +157,15 @@ def _integrals(
         integrand: of some rows' members `[member, row]`, the numbers of these rows, points `[node, piece, row]`, and whether
             counts are taken for a continuum there; keeps the rows.
         like: of the shape of the result, `[..., *batch]`.
-        extra: knots beside those of the members, `[knot, *batch]`.
+        extra: knots beside those of the members, `[knot, *batch]` each; None stands for none.
         accuracy: see `_integrated`.
     """
     flat = flattened(components)
     n_members, n_rows = flat.batch_shape
     if n_rows == 0:
         return like
-    knots = like.new_empty(0, n_rows) if extra is None else extra.detach().reshape(-1, n_rows)
+    given = (part.detach().reshape(-1, n_rows) for part in extra if part is not None)
+    knots = torch.cat([like.new_empty(0, n_rows), *given])
     if is_whole(flat):  # rows of about as many counts come together
         order = flat.variance.detach().amax(0).argsort()
         groups = order.tensor_split([n_rows // 2, n_rows * 3 // 4, n_rows * 15 // 16])

@@ -127,10 +127,9 @@ def alone(distribution: td.Distribution) -> td.Distribution:
 
 
 def flattened(distribution: td.Distribution, members: Any = slice(None)) -> td.Distribution:
-    """A distribution `[member, *batch]` of one number as `[member, row]`, of these members."""
+    """A distribution `[member, *batch]` as `[member, row]`, of these members."""
     n_dims = len(distribution.batch_shape)
-    return rebuilt(distribution, lambda parameter: parameter[members].flatten(1, n_dims - 1) if n_dims > 1 else
-                   parameter[members].unsqueeze(1))  # fmt: skip
+    return rebuilt(distribution, lambda parameter: parameter[members].unsqueeze(1).flatten(1, n_dims))
 
 
 def bounds(distribution: td.Distribution) -> tuple[Tensor | float, Tensor | float]:

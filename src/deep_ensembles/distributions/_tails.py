@@ -88,8 +88,12 @@ class _Special(torch.autograd.Function):
         return None, None, *by_shapes, up * ctx.slope(*shapes, last) if ctx.needs_input_grad[-1] else None
 
 
-def _by_scipy(function: Any, *arguments: Tensor) -> Tensor:
-    values = function(*(argument.detach().cpu().double().numpy() for argument in arguments))
+def _by_scipy(function: str | Callable[..., Any], *arguments: Tensor) -> Tensor:
+    """A function of `scipy.special` by its name, or one of NumPy arrays."""
+    from scipy import special  # when it is needed: it takes time, and most predictions are of normals
+
+    known = getattr(special, function) if isinstance(function, str) else function
+    values = known(*(argument.detach().cpu().double().numpy() for argument in arguments))
     return torch.from_numpy(np.asarray(values)).to(arguments[-1])
 
 
@@ -107,10 +111,7 @@ def _difference(function: Any, place: int, *arguments: Tensor) -> Tensor:
 
 
 def _special(function: str | Callable[..., Any], slope: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-    from scipy import special  # when it is needed: it takes time, and most predictions are of normals
-
-    known = getattr(special, function) if isinstance(function, str) else function
-    return _Special.apply(known, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
+    return _Special.apply(function, slope, *torch.broadcast_tensors(*arguments))  # type: ignore[no-untyped-call]
 
 
 def student_t_cdf(df: Tensor, z: Tensor) -> Tensor:
@@ -180,14 +181,13 @@ def _folded(d: Any, value: Tensor) -> Pair:
 
 def _transformed(d: Any, value: Tensor) -> Pair:
     """By the tails of what was transformed."""
-    falls = torch.zeros((), dtype=torch.bool)
-    for transform in reversed(d.transforms):
+    for transform in d.transforms:
         if not (transform.bijective and hasattr(transform, "sign")):
             raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as "
                             "that neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
-        falls = falls ^ (torch.as_tensor(transform.sign) < 0)
-        value = transform.inv(value)
-    lower, upper = tails(d.base_dist, value)
+    whole = td.ComposeTransform(d.transforms)
+    falls = torch.as_tensor(whole.sign) < 0
+    lower, upper = tails(d.base_dist, whole.inv(value))
     return torch.where(falls, upper, lower), torch.where(falls, lower, upper)
 
 
@@ -239,16 +239,9 @@ def closed_quantile(distribution: td.Distribution, share: Tensor, side: Tensor) 
     return None if formula is None else formula(share, side)
 
 
-def _inverse(name: str, share: Tensor, *shapes: Tensor) -> Tensor:
-    """By a function of SciPy."""
-    from scipy import special
-
-    return _by_scipy(getattr(special, name), *torch.broadcast_tensors(*shapes, share))
-
-
 def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
     """By SciPy, and far out, where that gives up and the tail is a power, from the power."""
-    quantile = -_inverse("stdtrit", share, d.df).abs()
+    quantile = -_by_scipy("stdtrit", d.df, share).abs()
     factor = torch.lgamma(d.df / 2 + 0.5) - torch.lgamma(d.df / 2 + 1) - math.log(2 * math.sqrt(math.pi))
     power = -d.df.sqrt() * torch.exp((factor - share.log()) / d.df)
     return d.loc + d.scale * side * torch.where(quantile < -1e20, power, quantile)
@@ -257,19 +250,16 @@ def _student_t_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor:
 def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if bool((d.concentration > _LARGE_SHAPE).any()):
         return None
-    below, above = (_inverse(name, share, d.concentration) for name in ("gammaincinv", "gammainccinv"))
+    below, above = (_by_scipy(name, d.concentration, share) for name in ("gammaincinv", "gammainccinv"))
     return torch.where(side > 0, below, above) / d.rate
 
 
 def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
     if not all(transform.bijective and hasattr(transform, "sign") for transform in d.transforms):
         return None
-    for transform in d.transforms:
-        side = side * transform.sign
-    quantile = closed_quantile(d.base_dist, share, side)
-    for transform in d.transforms if quantile is not None else ():
-        quantile = transform(quantile)
-    return quantile
+    whole = td.ComposeTransform(d.transforms)
+    quantile = closed_quantile(d.base_dist, share, side * whole.sign)
+    return None if quantile is None else whole(quantile)
 
 
 _QUANTILES: dict[type, Callable[[Any, Tensor, Tensor], Tensor | None]] = {

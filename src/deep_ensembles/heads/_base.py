@@ -34,13 +34,15 @@ class Head(Protocol):
     - `support`: the values that a target may take, as one of `torch.distributions.constraints`;
     - `point`: the point prediction: "mean", "median" or "mode";
     - `rule`: the name of the scoring rule that it is trained with unless another is given: "log_score", "pinball", …
+
+    A class that names `Head` as its base has what most heads for numbers need.
     """
 
-    kind: Kind
-    scaling: Scaling
-    support: constraints.Constraint
-    point: PointPrediction
-    rule: str
+    kind: Kind = "numbers"
+    scaling: Scaling = "location-scale"
+    support: constraints.Constraint = constraints.real
+    point: PointPrediction = "mean"
+    rule: str = "log_score"
 
     def raw_size(self, n_targets: int) -> int:
         """How many raw outputs a network needs for `n_targets` numbers, labels or classes."""
@@ -49,14 +51,9 @@ class Head(Protocol):
         """The predictive distribution of a raw output."""
 
 
-class Numbers:
-    """What most heads for numbers need."""
+class Numbers(Head):
+    """A head whose family has as many parameters for each target, some of them with a floor."""
 
-    kind: ClassVar[Kind] = "numbers"
-    scaling: ClassVar[Scaling] = "location-scale"
-    support: ClassVar[constraints.Constraint] = constraints.real
-    point: ClassVar[PointPrediction] = "mean"
-    rule: ClassVar[str] = "log_score"
     n_parameters: ClassVar[int] = 2  # of the family, for each target
 
     def __post_init__(self) -> None:
@@ -72,9 +69,9 @@ class Numbers:
 class Counts(Numbers):
     """What heads for counts need."""
 
-    kind: ClassVar[Kind] = "counts"
-    scaling: ClassVar[Scaling] = "none"
-    support: ClassVar[constraints.Constraint] = constraints.nonnegative_integer
+    kind: Kind = "counts"
+    scaling: Scaling = "none"
+    support: constraints.Constraint = constraints.nonnegative_integer
 
     def starting_at(self, mean: float) -> Any:
         """The same with an offset for this mean count, to the nearest whole logarithm, unless it has one already."""
@@ -85,8 +82,8 @@ class Counts(Numbers):
 class Classes(Counts):
     """What heads for classes need."""
 
-    kind: ClassVar[Kind] = "classes"
-    point: ClassVar[PointPrediction] = "mode"
+    kind: Kind = "classes"
+    point: PointPrediction = "mode"
     n_parameters: ClassVar[int] = 1
 
 

@@ -1,4 +1,4 @@
-"""Any number: heads that predict a mean or a median and a spread, several likely values, or quantiles."""
+"""Any number, several at once, positive numbers, and numbers between two bounds."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,7 +6,6 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch import distributions as td
-from torch.distributions import Distribution
 from torch.nn import functional as F
 
 from deep_ensembles import distributions as families
@@ -60,7 +59,7 @@ class Laplace(Numbers):
 
     min_scale: float = 1e-3
 
-    def __call__(self, raw: Tensor) -> Distribution:
+    def __call__(self, raw: Tensor) -> td.Distribution:
         loc, spread = split_raw(self, raw)
         return for_targets(families.Laplace, limited(loc), positive(spread, self.min_scale))
 
@@ -109,7 +108,7 @@ class StudentT(Numbers):
     def raw_size(self, n_targets: int) -> int:
         return (3 if self.degrees_of_freedom is None else 2) * n_targets
 
-    def __call__(self, raw: Tensor) -> Distribution:
+    def __call__(self, raw: Tensor) -> td.Distribution:
         loc, spread, *tail = split_raw(self, raw)
         scale = (F.softplus(spread) + self.min_variance).sqrt()
         return for_targets(families.StudentT, self.degrees(tail[0] if tail else loc), limited(loc), scale)
@@ -156,14 +155,14 @@ class GaussianMixture(Numbers):
     def raw_size(self, n_targets: int) -> int:
         return 3 * self.k * n_targets
 
-    def __call__(self, raw: Tensor) -> Distribution:
+    def __call__(self, raw: Tensor) -> td.Distribution:
         split_raw(self, raw)
         weights, means, spreads = raw.unflatten(-1, (3, self.k, -1)).movedim(-1, -2).unbind(-3)  # [..., target, k]
         parameters = limited(weights, MOST_LOGIT), limited(means), (F.softplus(spreads) + self.min_variance).sqrt()
         return for_targets(_mixture, *parameters, own_dims=1)
 
 
-def _mixture(logits: Tensor, loc: Tensor, scale: Tensor, validate_args: bool) -> Distribution:
+def _mixture(logits: Tensor, loc: Tensor, scale: Tensor, validate_args: bool) -> td.Distribution:
     weights = td.Categorical(logits=logits, validate_args=False)
     return families.NormalMixture(weights, td.Normal(loc, scale, validate_args=False), validate_args=False)
 
@@ -207,7 +206,7 @@ class Quantiles(Numbers):
     def raw_size(self, n_targets: int) -> int:
         return len(self.levels) * n_targets
 
-    def __call__(self, raw: Tensor) -> Distribution:
+    def __call__(self, raw: Tensor) -> td.Distribution:
         middle, *rest = split_raw(self, raw)
         below = (len(self.levels) - 1) // 2
         centre, gaps = limited(middle).unsqueeze(-1), positive(torch.stack(rest, dim=-1), self.min_gap)
@@ -291,5 +290,102 @@ class Point(Numbers):
     rule = "squared_error"
     n_parameters = 1
 
-    def __call__(self, raw: Tensor) -> Distribution:
+    def __call__(self, raw: Tensor) -> td.Distribution:
         return for_targets(families.Delta, raw)
+
+
+@dataclass(frozen=True)
+class Gamma(Numbers):
+    r"""Mean $\mathrm{softplus}(r_1)$ and shape $\mathrm{softplus}(r_2)$, each above a floor.
+
+    The standard deviation is the mean divided by the root of the shape. Targets are divided by their mean for training.
+
+    Arguments:
+        min_mean, min_shape: the floors under both; shapes are at most 1e6.
+
+    Shape:
+        raw `[..., batch, 2 · target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
+
+    Example:
+        >>> Gamma()(torch.tensor([[0.5413, 0.5413]])).mean
+        tensor([1.0001])
+    """
+
+    min_mean: float = 1e-4
+    min_shape: float = 1e-2
+    scaling = "scale"
+    support = td.constraints.positive
+
+    def __call__(self, raw: Tensor) -> td.Distribution:
+        centre, form = split_raw(self, raw)
+        mean, shape = positive(centre, self.min_mean), positive(form, self.min_shape, 1e6)
+        return for_targets(families.Gamma, shape, shape / mean)
+
+
+# Of logarithms and log-odds; wider bounds would let means overflow.
+_MOST_LOG, _MOST_LOG_VARIANCE, _MOST_ODDS_VARIANCE = 30.0, 25.0, 100.0
+
+
+@dataclass(frozen=True)
+class LogNormal(Numbers):
+    r"""The logarithm of the target has mean $r_1$ and variance $\mathrm{softplus}(r_2) + \text{floor}$ (at most 25).
+
+    Targets are divided by their mean for training.
+
+    Arguments:
+        min_variance: the floor under the variance of the logarithm.
+
+    Shape:
+        raw `[..., batch, 2 · target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
+
+    Example:
+        >>> LogNormal()(torch.tensor([[0.0, 0.5413]])).mean
+        tensor([1.6487])
+    """
+
+    min_variance: float = 1e-6
+    scaling = "scale"
+    support = td.constraints.positive
+
+    def __call__(self, raw: Tensor) -> td.Distribution:
+        loc, spread = split_raw(self, raw)
+        scale = positive(spread, self.min_variance, _MOST_LOG_VARIANCE).sqrt()
+        return for_targets(families.LogNormal, limited(loc, _MOST_LOG), scale)
+
+
+@dataclass(frozen=True)
+class LogitNormal(Numbers):
+    r"""The log-odds $\log\frac{y - l}{h - y}$ have mean $r_1$ and variance $\mathrm{softplus}(r_2) + \text{floor}$.
+
+    Arguments:
+        low, high: the bounds l and h of the target; targets on a bound are refused, as their density would be 0.
+        min_variance: the floor under the variance of the log-odds, which is at most 100.
+
+    Shape:
+        raw `[..., batch, 2 · target]` → batch `[..., batch]`; event `[]` for one target, `[target]` for several.
+
+    Example:
+        >>> LogitNormal(low=0.0, high=100.0)(torch.tensor([[0.0, 0.5413]])).mean.round(decimals=2)
+        tensor([50.])
+    """
+
+    low: float = 0.0
+    high: float = 1.0
+    min_variance: float = 1e-6
+    scaling = "none"
+
+    def __post_init__(self) -> None:
+        check_number("low", self.low)
+        check_number("high", self.high)
+        require(self.low < self.high, "high", f"more than `low`, {self.low}", self.high)
+        super().__post_init__()
+
+    @property
+    def support(self) -> td.constraints.Constraint:  # type: ignore[override]
+        return families.OpenInterval(self.low, self.high)
+
+    def __call__(self, raw: Tensor) -> td.Distribution:
+        loc, spread = split_raw(self, raw)
+        scale = positive(spread, self.min_variance, _MOST_ODDS_VARIANCE).sqrt()
+        bounds = (torch.full_like(loc, bound) for bound in (self.low, self.high))
+        return for_targets(families.LogitNormal, limited(loc, _MOST_LOG), scale, *bounds)

@@ -12,7 +12,18 @@ from deep_ensembles.perturbations._base import Divergence, Loss, Predict, input_
 
 
 @dataclass(frozen=True)
-class FastGradientSign:
+class _Steps:
+    """What takes steps of a share of each input dimension's range, uphill by `input_gradient` or by chance."""
+
+    epsilon: float = 0.01
+    uses_autograd = False
+
+    def __post_init__(self) -> None:
+        check_number("epsilon", self.epsilon, low=0)
+
+
+@dataclass(frozen=True)
+class FastGradientSign(_Steps):
     r"""One step along the sign of the gradient, $x' = x + \epsilon\,s\,\mathrm{sign}(\nabla_x \ell(\theta, x, y))$.
 
     References:
@@ -28,19 +39,14 @@ class FastGradientSign:
         tensor([[[ 1.1000, -1.0000]]])
     """
 
-    epsilon: float = 0.01
     uses_randomness = False
-    uses_autograd = False
-
-    def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, low=0)
 
     def __call__(self, loss: Loss, predict: Any, inputs: Tensor, scale: Tensor, generator: Generators = None, /) -> Tensor:
         return inputs.detach().addcmul(input_gradient(loss, inputs).sign(), scale, value=self.epsilon)
 
 
 @dataclass(frozen=True)
-class RandomSign:
+class RandomSign(_Steps):
     r"""A step in a random direction of signs, $x' = x + \epsilon\,s\,u$ with $u \in \{-1, 1\}^D$ uniform.
 
     References:
@@ -56,12 +62,7 @@ class RandomSign:
         tensor([[[1., 1., 1., 0.]]])
     """
 
-    epsilon: float = 0.01
     uses_gradient = False
-    uses_autograd = False
-
-    def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, low=0)
 
     def __call__(self, loss: Any, predict: Any, inputs: Tensor, scale: Tensor, generator: Generators, /) -> Tensor:
         inputs = inputs.detach()
@@ -69,7 +70,7 @@ class RandomSign:
 
 
 @dataclass(frozen=True)
-class ProjectedGradient:
+class ProjectedGradient(_Steps):
     r"""Steps along the sign of the gradient, each cut off at the box, $x \leftarrow \mathrm{clip}_{x_0 \pm \epsilon s}(x + a s\,\mathrm{sign} \nabla_x \ell)$.
 
     A stronger adversary than one step, at the price of a forward and a backward pass for each.
@@ -89,14 +90,12 @@ class ProjectedGradient:
         tensor([[[ 1.1000, -1.0000]]])
     """  # noqa: E501
 
-    epsilon: float = 0.01
     steps: int = 5
     step_size: float | None = None
     random_start: bool = True
-    uses_autograd = False
 
     def __post_init__(self) -> None:
-        check_number("epsilon", self.epsilon, low=0)
+        super().__post_init__()
         check_integer("steps", self.steps, low=1)
         check_flag("random_start", self.random_start)
         check_number("step_size", self.step_size, low=0, above=True, optional=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -25,7 +24,6 @@ from deep_ensembles.distributions import (
 from deep_ensembles.mixture import Mixture, mixture_of, precise, probabilities
 from deep_ensembles.scoring import log_score
 
-Levels = tuple[float, ...]
 # Maps of so many levels are smooth enough for a shorter way to moments.
 _FEW_LEVELS = 128
 _ROWS_AT_ONCE = 512  # whose pieces a cache holds
@@ -201,14 +199,6 @@ class Recalibrated(Distribution):
         return mean, torch.where(mixture.variance.isinf(), torch.inf, variance)
 
 
-def check_levels(before: Sequence[float], after: Sequence[float]) -> None:
-    """Both must be as many numbers, strictly increasing from 0 to 1."""
-    require(len(before) == len(after), "after", f"as many levels as `before`, {len(before)}", len(after))
-    for name, levels in (("before", before), ("after", after)):
-        increases = len(levels) > 1 and all(low < high for low, high in pairwise(levels))
-        require(increases and levels[0] == 0 and levels[-1] == 1, name, "strictly increasing from 0 to 1", levels)
-
-
 def _piece(levels: Tensor, knots: Tensor) -> Tensor:
     """The number of the piece that each level lies on."""
     return torch.bucketize(levels.contiguous(), knots[1:-1])
@@ -222,7 +212,7 @@ def _mapped(levels: Tensor, before: Sequence[float], after: Sequence[float]) -> 
     return torch.lerp(end[piece], end[piece + 1], share)
 
 
-def _moments_of_normals(mixture: Mixture, before: Levels, after: Levels) -> Tensor:
+def _moments_of_normals(mixture: Mixture, before: Sequence[float], after: Sequence[float]) -> Tensor:
     r"""First and second moment about the mixture's mean, `[2, row]`, of normals seen through a map, piece by piece of it.
 
     On a piece of slope s the moments are s times the mixture's between two of its quantiles a, and with

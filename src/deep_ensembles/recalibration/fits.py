@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from deep_ensembles.mixture import Mixture, precise
 
 # isort: off
 from deep_ensembles.recalibration._base import (
-    Prediction, Recalibrated, as_mixture, best_factor, check_levels, held_out, levels_of, one_number,
+    Prediction, Recalibrated, as_mixture, best_factor, held_out, levels_of, one_number,
 )  # fmt: skip
 # isort: on
 
@@ -182,7 +183,11 @@ class Isotonic:
     after: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        check_levels(self.before, self.after)
+        n_before, n_after = len(self.before), len(self.after)
+        require(n_before == n_after, "after", f"as many levels as `before`, {n_before}", n_after)
+        for name, levels in (("before", self.before), ("after", self.after)):
+            increases = len(levels) > 1 and all(low < high for low, high in pairwise(levels))
+            require(increases and levels[0] == 0 and levels[-1] == 1, name, "strictly increasing from 0 to 1", levels)
 
     def __call__(self, distribution: Distribution) -> Recalibrated:
         return Recalibrated(one_number("isotonic", distribution), self.before, self.after)
@@ -212,16 +217,15 @@ def isotonic(distribution: Distribution, target: Any) -> Isotonic:
         >>> [round(level, 2) for level in isotonic(standard, [0.0, 0.5, 1.0, 1.5]).before]
         [0.0, 0.53, 0.71, 0.86, 1.0]
     """
-    from sklearn.isotonic import IsotonicRegression  # when it is needed: it takes seconds, and loading a model does not
-
     mixture, truth = held_out(one_number("isotonic", distribution), target)
-    levels = levels_of(mixture, truth).numpy()
-    n_rows = len(levels)
-    fitted = IsotonicRegression().fit(levels, (np.arange(n_rows) + 0.5) / n_rows)
+    # The shares of rows in increasing order are their own isotonic regression, once equal levels have the mean of theirs.
+    levels, count = np.unique(levels_of(mixture, truth).numpy(), return_counts=True)
+    n_rows = len(truth)
+    shares = (np.cumsum(count) - count / 2) / n_rows
     steps = math.ceil(2 * n_rows ** (1 / 3))
     tail = 1 / steps / 2.0 ** np.arange(int(math.log2(max(1.0, n_rows / steps))), 0, -1)
     after = np.concatenate([[0.0], tail, np.arange(1, steps) / steps, 1 - tail[::-1], [1.0]])
-    observed = np.interp(after, [0, *fitted.y_thresholds_, 1], [0, *fitted.X_thresholds_, 1])
+    observed = np.interp(after, [0, *shares, 1], [0, *levels, 1])
     before = (n_rows * observed + after) / (n_rows + 1)
     return Isotonic((0.0, *before[1:-1].tolist(), 1.0), tuple(after.tolist()))
 

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable
-from operator import itemgetter
 
 import torch
 from torch import Tensor
 
-from deep_ensembles.distributions import marginal, rebuilt
+from deep_ensembles.distributions import indexed, marginal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import best_factor
 from deep_ensembles.recalibration.fits import Temperature, VarianceScaling, variance_scaling
@@ -43,7 +42,7 @@ def tempered(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callab
     log = _log_temperature(mixture, targets)
     k, m = effective_members(mixture.weights), effective_members(weights)
     if k >= _LEAST_SEVERAL:
-        parts = [rebuilt(mixture.components, itemgetter(slice(i, i + 1))) for i in range(mixture.n_members)]
+        parts = [indexed(mixture.components, slice(i, i + 1)) for i in range(mixture.n_members)]
         singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
         log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
     elif m > 1:

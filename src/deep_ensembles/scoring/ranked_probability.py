@@ -47,31 +47,39 @@ def crps(distribution: td.Distribution, target: Tensor) -> Tensor:
 
 def _of_members(components: Any, weights: Tensor, target: Tensor) -> Tensor:
     """Of a mixture of members `[member, *batch]` with weights `[member]`."""
-    if isinstance(components, (td.Normal, Delta)):
-        return _of_normals(components.mean, components.variance, weights, target)
     if isinstance(components, td.MixtureSameFamily) and isinstance(components.component_distribution, td.Normal):
         normals, shares = components.component_distribution, components.mixture_distribution.probs
         shares = shares * weights.reshape(-1, *[1] * len(components.batch_shape))
         means, variances, shares = (p.movedim(-1, 0).flatten(0, 1) for p in (normals.mean, normals.variance, shares))
-        return _of_normals(means, variances, shares, target)
-    if len(weights) == 1 and (closed := formula_of(indexed(components, 0), "crps", _CLOSED)) is not None:
+    elif isinstance(components, (td.Normal, Delta)):
+        means, variances, shares = components.mean, components.variance, weights
+    elif len(weights) == 1 and (closed := formula_of(indexed(components, 0), "crps", _CLOSED)) is not None:
         return closed(target)
-    return ranked_probability_score(components, weights, target.to(weights.dtype))
+    else:
+        return ranked_probability_score(components, weights, target.to(weights.dtype))
+    return _energy(means, variances, shares, target, _mean_distance, variances.sqrt() / math.sqrt(math.pi))
 
 
-def _of_normals(means: Tensor, variances: Tensor, weights: Tensor, target: Tensor) -> Tensor:
-    """Of a mixture of normals or points, `[member, *batch]`, with weights `[member]` or `[member, *batch]`."""
-    score = torch.zeros_like(target - means[0])
+def _energy(
+    means: Tensor, spreads: Tensor, weights: Tensor, target: Tensor, length: Callable[[Tensor, Tensor], Tensor], own: Tensor
+) -> Tensor:
+    r"""$E\|X - y\| - \frac12 E\|X - X'\|$ of a mixture of normals or points.
+
+    Arguments:
+        means, spreads: of the members, one after another.
+        weights: `[member]` or `[member, *batch]`.
+        length: the mean length E‖X‖ of a normal with a mean and a spread.
+        own: of each member, half the mean distance of two draws, `[member, *batch]`.
+    """
+    score = torch.zeros_like(own[0])
     for m in range(len(means)):
-        score = score + weights[m] * _expected_distance(target - means[m], variances[m])
-        score = score - weights[m] ** 2 * variances[m].sqrt() / math.sqrt(math.pi)
+        score = score + weights[m] * length(target - means[m], spreads[m]) - weights[m] ** 2 * own[m]
         for n in range(m):
-            between = _expected_distance(means[m] - means[n], variances[m] + variances[n])
-            score = score - weights[m] * weights[n] * between
+            score = score - weights[m] * weights[n] * length(means[m] - means[n], spreads[m] + spreads[n])
     return score
 
 
-def _expected_distance(mean: Tensor, variance: Tensor) -> Tensor:
+def _mean_distance(mean: Tensor, variance: Tensor) -> Tensor:
     """E|X| of X ~ N(mean, variance), with the limit |mean| where the variance is 0."""
     certain = variance <= 0
     deviation = torch.where(certain, torch.ones_like(variance), variance).sqrt()
@@ -160,29 +168,19 @@ def energy_score(distribution: td.Distribution, target: Tensor) -> Tensor:
     target = aligned(distribution, target)
     require_numbers("energy_score", distribution)
     mixture = mixture_of(distribution)
-    moments = [_moments(mixture.member(m)) for m in range(mixture.n_members)]
-    weighted = list(zip(mixture.weights, moments, strict=True))
-    certain = target, torch.zeros_like(moments[0][1])
-    away = torch.stack([w * _distance(one, certain) for w, one in weighted]).sum(0)
-    return away - torch.stack([w * v * _distance(one, two) for w, one in weighted for v, two in weighted]).sum(0) / 2
+    means, spreads = _moments(mixture.components)
+    own = _mean_length(torch.zeros_like(means), 2 * spreads) / 2
+    return _energy(means, spreads, mixture.weights, target, _mean_length, own)
 
 
-Moments = tuple[Tensor, Tensor]
-
-
-def _moments(member: td.Distribution) -> Moments:
+def _moments(members: td.Distribution) -> tuple[Tensor, Tensor]:
     """Means, and the covariance or where targets are independent their variances."""
-    if isinstance(member, (td.MultivariateNormal, td.LowRankMultivariateNormal)):
-        return member.mean, member.covariance_matrix
-    if not isinstance(marginal(member), td.Normal):
-        raise TypeError(f"`energy_score` of several targets needs normals, got {family(member)}; use `crps` or "
+    if isinstance(members, (td.MultivariateNormal, td.LowRankMultivariateNormal)):
+        return members.mean, members.covariance_matrix
+    if not isinstance(marginal(members), td.Normal):
+        raise TypeError(f"`energy_score` of several targets needs normals, got {family(members)}; use `crps` or "
                         "`log_score`, or the head `MultivariateNormal`")  # fmt: skip
-    return member.mean, member.variance
-
-
-def _distance(one: Moments, two: Moments) -> Tensor:
-    """The mean distance of two normals."""
-    return _mean_length(one[0] - two[0], one[1] + two[1])
+    return members.mean, members.variance
 
 
 def _mean_length(mean: Tensor, spread: Tensor) -> Tensor:
