@@ -227,6 +227,22 @@ def test_what_a_family_leaves_out_is_computed():
     assert mixture.sample((5000,)).mean().item() == pytest.approx(reference.mean, abs=0.03)
 
 
+class Doubled(transforms.Transform):
+    """A transform that does not say whether it rises, which is left to torch's own error."""
+
+    domain = codomain = constraints.real
+    bijective = True
+
+    def _call(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y / 2
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.full_like(x, math.log(2))
+
+
 third = torch.full((4, 1, 3), 1 / 3, dtype=torch.float64)
 square = torch.eye(2, dtype=torch.float64).expand(4, 1, 2, 2)
 OTHERS: dict[str, Distribution] = {
@@ -235,6 +251,7 @@ OTHERS: dict[str, Distribution] = {
     "continuous_bernoulli": td.ContinuousBernoulli(p),
     "relaxed_bernoulli": td.RelaxedBernoulli(torch.tensor(0.7, dtype=torch.float64), probs=p),
     "folded": td.TransformedDistribution(td.Normal(loc, a), [transforms.AbsTransform()]),
+    "doubled": td.TransformedDistribution(td.Normal(loc, a), [Doubled()]),
     "logistic_normal": td.LogisticNormal(third[..., :2], third[..., :2]),
     "dirichlet": td.Dirichlet(third),
     "fisher_snedecor": td.FisherSnedecor(a + 1, b + 5),

@@ -94,6 +94,16 @@ def test_clear_errors(rule, error, message):
 
 
 @pytest.mark.parametrize("rule", [pinball, interval_score])
+def test_recalibrated_counts_are_judged(rule):
+    counts = Mixture(td.Poisson(torch.linspace(1, 9, 60).expand(3, 60)))
+    target = torch.arange(60.0) // 6
+    recalibrated = isotonic(counts, target)(counts)
+    with torch.no_grad():
+        known = rule(recalibrated, target)
+    torch.testing.assert_close(rule(recalibrated, target), known)
+
+
+@pytest.mark.parametrize("rule", [pinball, interval_score])
 def test_counts_cannot_be_trained_by_quantiles(rule):
     x = torch.linspace(0, 1, 20).unsqueeze(1)
     with pytest.raises(TypeError, match="those of Poisson, which are whole numbers, jump; train with `crps`"):

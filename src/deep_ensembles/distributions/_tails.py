@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -179,10 +180,17 @@ def _folded(d: Any, value: Tensor) -> Pair:
     return lower - upper, 2 * upper
 
 
+def _is_monotone(transform: Any) -> bool:
+    """Whether a transform always rises or always falls, and says which."""
+    with suppress(AttributeError, NotImplementedError):  # torch's own raise the latter
+        return bool(transform.bijective) and transform.sign is not None
+    return False
+
+
 def _transformed(d: Any, value: Tensor) -> Pair:
     """By the tails of what was transformed."""
     for transform in d.transforms:
-        if not (transform.bijective and hasattr(transform, "sign")):
+        if not _is_monotone(transform):
             raise TypeError(f"the distribution function of a {family(d)} by {type(transform).__name__} is not known, as "
                             "that neither always rises nor always falls; use `log_prob` and `sample` alone")  # fmt: skip
     whole = td.ComposeTransform(d.transforms)
@@ -255,7 +263,7 @@ def _gamma_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
 
 
 def _transformed_quantile(d: Any, share: Tensor, side: Tensor) -> Tensor | None:
-    if not all(transform.bijective and hasattr(transform, "sign") for transform in d.transforms):
+    if not all(map(_is_monotone, d.transforms)):
         return None
     whole = td.ComposeTransform(d.transforms)
     quantile = closed_quantile(d.base_dist, share, side * whole.sign)
