@@ -21,6 +21,7 @@ from deep_ensembles.columns import (
     TableError,
     Target,
     UnreadableValue,
+    boolean,
     category,
     date,
     identifies_rows,
@@ -624,10 +625,29 @@ def test_frequent_words_and_pairs_of_words_are_told_apart() -> None:
     assert len({row.tobytes() for row in encoded[:3]}) == 3
     np.testing.assert_array_equal(encoded[0], encoded[3])
     assert not encoded[4].any()
-    assert column.unseen(column.read(pa.array(["good", "unheard of"]))).tolist() == [False, True]
+    assert column.unseen(column.read(pa.array(["good", "unheard of", None]))).tolist() == [False, False, True]
 
 
 def test_words_are_no_more_than_a_tenth_of_the_texts() -> None:
     texts = [f"word{i % 300} word{i % 7}" for i in range(400)]
     assert len(text("note", pa.array(texts)).words) == 40
     assert text("note", pa.array(["?", "!", None])).encode(pa.array(["any"])).tolist() == [[0.0, 0.0]]
+
+
+def test_none_is_a_level_among_words_and_a_gap_among_numbers() -> None:
+    words, codes, known = infer_target("sev", pa.array(["none", "mild", "severe"] * 20))
+    assert words.classes == ("mild", "none", "severe")
+    assert known.all()
+    assert np.bincount(codes).tolist() == [20, 20, 20]
+    assert category("apex", pa.array(["none", "round", "None"] * 5)).missing == 0
+    numbers = number("x", pa.array(["1", "2.5", "7"]))
+    assert np.isnan(numbers.read(pa.array(["none", "NIL"]), "refuse")).all()
+
+
+def test_a_count_that_was_0_or_1_in_training_may_be_more_later() -> None:
+    column = boolean("children", pa.array([0, 1, 0, 0]))
+    later = pa.array([3, 1, -2])
+    assert column.encode(later).tolist() == [[1.0], [1.0], [0.0]]
+    assert column.unseen(column.read(later)).tolist() == [True, False, True]
+    with pytest.raises(ValueError, match="'often' in row 1 is not a yes or no"):
+        column.read(pa.array(["often"]), "refuse")

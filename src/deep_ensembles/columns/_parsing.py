@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 from deep_ensembles._arrow import pa, pc
 
 MISSING = ("", "?", "-", "--", ".", "..", "na", "n/a", "n.a.", "#n/a", "#na", "<na>", "nan", "-nan", "nat", "null", "(null)",
-           "none", "nil", "missing", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!")  # fmt: skip
+           "missing", "#value!", "#ref!", "#div/0!", "#name?", "#null!", "#num!")  # fmt: skip
+NOTHING = ("none", "None", "NONE", "nil", "Nil", "NIL")  # gaps where numbers or dates are read, and levels elsewhere
 # Words that are gaps where other values are numbers or dates, and levels elsewhere.
-_GAPS = ("n/d", "n.d.", "nd", "no data", "n/k", "unknown", "not known", "not available", "not applicable", "not specified",
+_GAPS = (*NOTHING,
+         "n/d", "n.d.", "nd", "no data", "n/k", "unknown", "not known", "not available", "not applicable", "not specified",
          "not reported", "unspecified", "undefined", "no answer", "no value", "tbd", "tba", "k.a.", "k. a.", "keine angabe",
          "keine angaben", "ohne angabe", "unbekannt", "inconnu", "desconocido", "sin datos", "s/d", "blank", "empty", "\\n",
          "*", "#", "/", "–", "—", "---", "...", "…")  # fmt: skip

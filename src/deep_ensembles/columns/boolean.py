@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import Column, missing_values
-from deep_ensembles.columns._parsing import flags, nulls, text
+from deep_ensembles.columns._parsing import NOTHING, flags, nulls, text
 
 _PAIRS = (("true", "false"), ("t", "f"), ("yes", "no"), ("y", "n"), ("1", "0"), ("on", "off"), ("1.0", "0.0"),
           ("ja", "nein"), ("oui", "non"), ("sí", "no"), ("si", "no"), ("wahr", "falsch"), ("vrai", "faux"))  # fmt: skip
@@ -17,6 +17,8 @@ _TRUE, _FALSE = (sorted({pair[side] for pair in _PAIRS}) for side in (0, 1))
 @dataclass(frozen=True)
 class Boolean(Column):
     """1 for true, 0 for false, ½ for missing, with an input that marks missing values where training had enough of them.
+
+    A count may have been 0 or 1 in all training rows: another number is unseen, and moved between both.
 
     Arguments:
         name: of the column.
@@ -37,12 +39,16 @@ class Boolean(Column):
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         if pa.types.is_boolean(values.type):
             return np.where(nulls(values), np.nan, flags(values)), np.zeros(len(values), bool)
-        words = pc.utf8_lower(text(values))
+        words = pc.utf8_lower(text(values, NOTHING))
         true, false = (flags(pc.is_in(words, value_set=pa.array(side, words.type))) for side in (_TRUE, _FALSE))
-        return np.where(true, 1.0, np.where(false, 0.0, np.nan)), ~(true | false | nulls(words))
+        read, unknown = np.where(true, 1.0, np.where(false, 0.0, np.nan)), ~(true | false | nulls(words))
+        if unknown.any():
+            counts = unknown & flags(pc.match_substring_regex(words, r"^[+-]?\d{1,15}(\.\d{1,15})?$"))
+            read[counts], unknown = words.filter(pa.array(counts)).cast(pa.float64()).to_numpy(), unknown & ~counts
+        return read, unknown
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.where(np.isnan(read), 0.5, read)
+        return np.where(np.isnan(read), 0.5, np.clip(read, 0, 1))
 
     def unseen_values(self, read: NDArray[np.float64]) -> NDArray[np.bool_]:
         return ~np.isin(read, self.seen)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import unreadable_words
-from deep_ensembles.columns._parsing import flags, floats, gap_words, is_date, levels_of, nulls, plain, text
+from deep_ensembles.columns._parsing import NOTHING, flags, floats, gap_words, is_date, levels_of, nulls, plain, text
 from deep_ensembles.columns.number import READABLE, Scaled, column_statistics
 
 _DAY = 86400
@@ -76,7 +76,7 @@ class Date(Scaled):
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         if is_date(values.type):
             return seconds_since_1970(values), np.zeros(len(values), bool)
-        return parse_dates_or_iso(text(values, (*self.gaps, *self.words)), self.pattern)
+        return parse_dates_or_iso(text(values, (*self.gaps, *self.words, *NOTHING)), self.pattern)
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         known = ~np.isnan(read)

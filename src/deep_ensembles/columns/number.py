@@ -112,7 +112,7 @@ class Number(Scaled):
 
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         decimal = self.decimal if parsing.is_text(values.type) else "."
-        return parse_numbers(parsing.text(values, (*self.gaps, *self.words)), decimal, self.unit)
+        return parse_numbers(parsing.text(values, (*self.gaps, *self.words, *parsing.NOTHING)), decimal, self.unit)
 
     @property
     def unit_in_words(self) -> str:

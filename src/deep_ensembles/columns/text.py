@@ -18,8 +18,8 @@ _MOST_WORDS, _LEAST_WORDS, _ROWS_PER_WORD = 128, 8, 10
 class Text(Column):
     """Words and pairs of words that are frequent: how often a text has each, times its weight, to length 1 (TF-IDF).
 
-    The rarer a word, the larger its weight. A text of none of them is as new as one that training did not see; a missing
-    text is, where training had none.
+    The rarer a word, the larger its weight. Texts are seldom those of training, so that none is told as unseen but a missing
+    one, where training had none.
 
     Arguments:
         name: of the column.
@@ -55,7 +55,7 @@ class Text(Column):
         return np.nan_to_num(read)
 
     def unseen_values(self, read: NDArray[np.float32]) -> NDArray[np.bool_]:
-        return np.all(read == 0, axis=1)
+        return np.zeros(len(read), bool)
 
     def description(self) -> str:
         return f"text, {len(self.words)} of its words and pairs of words"

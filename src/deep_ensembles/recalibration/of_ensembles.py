@@ -26,7 +26,9 @@ def effective_members(weights: Tensor) -> float:
     return float(weights.sum().square() / weights.square().sum())
 
 
-def tempered(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture]) -> Temperature:
+def tempered(
+    mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture] | None = None
+) -> Temperature:
     """One temperature for the probabilities of classes.
 
     The logarithm of the best one falls about linearly with the reciprocal of the number of members, from that of single
@@ -37,7 +39,7 @@ def tempered(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callab
         mixture: out-of-fold predictions.
         targets: what came.
         weights: of all members of the ensemble.
-        predict: predictions of all members, to see how they differ.
+        predict: predictions of all members, to see how they differ; not needed where these are all.
     """
     log = _log_temperature(mixture, targets)
     k, m = effective_members(mixture.weights), effective_members(weights)
@@ -45,7 +47,7 @@ def tempered(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callab
         parts = [indexed(mixture.components, slice(i, i + 1)) for i in range(mixture.n_members)]
         singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
         log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
-    elif m > 1:
+    elif m > 1 and predict is not None:
         log += _sharpening(predict(), log)
     return Temperature(math.exp(log))
 

@@ -23,7 +23,7 @@ SHOWN_COLUMNS = 30  # of rows worth a look, in reports
 _EXAMPLES = 3
 _EXPLAINED_ROWS, _MOST_PREDICTIONS = 1000, 60_000  # of each batch, and in all, to find out what columns are worth
 _MOST_EXPLAINED = 300  # columns; of more, shuffling each would take very long
-_MANY_TRAINED = 0.2  # of the rows of training, from which scores are no longer those of new rows
+_MANY_TRAINED = 0.2  # of the rows, from which scores are no longer those of new rows
 _MOST_ROWS = 20_000  # that are kept of a table; explanations take some of these
 
 
@@ -111,9 +111,10 @@ class _Rows:
             raise TableError(f"no row has a {what} of `{target.name}`, so that there is nothing to judge")
         if left_out := first_row - 1 + batch.num_rows - n_rows - self.strange.total():
             self.about["Left out"] = f"{left_out} row{'s' * (left_out != 1)} without a value of {target.name}"
-        if len(self.met) and (share := self.met.mean()) >= _MANY_TRAINED:
-            told = f"{share:.0%} of the rows that it was trained on are among these, which flatters scores"
-            self.about["Rows of training"] = told
+        if self.met.sum() > 1:
+            share = min(1.0, self.met.mean() * self.model.facts["rows"]["trained"] / n_rows)
+            told = f"about {share:.0%} of these rows are among those that it was trained on, which flatters scores"
+            self.about |= {"Rows of training": told} if share >= _MANY_TRAINED else {}
         if files.notes:
             self.about["Files"] = " · ".join(files.notes)
         whole = together(kept)

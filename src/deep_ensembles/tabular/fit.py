@@ -16,6 +16,7 @@ from deep_ensembles._splits import ComplementaryFolds, Split
 from deep_ensembles.columns import TableError
 from deep_ensembles.execution import Execution, chosen_execution
 from deep_ensembles.recalibration.fits import is_stretchable
+from deep_ensembles.recalibration.of_ensembles import tempered
 from deep_ensembles.recipes import Choices, Task
 from deep_ensembles.report import Batch, Evaluation, RowFacts, evaluate, first_member
 from deep_ensembles.report.constant import fitted_constant
@@ -291,6 +292,8 @@ class HeldOut:
         if self.name == "none" or (self.name == "auto" and len(rows) < ENOUGH // 2):
             return None
         known = mixture[torch.from_numpy(rows)], torch.from_numpy(self.target[rows])
+        if self.name == "temperature":  # not near 0 where all of few rows are right
+            return tempered(*known, mixture.weights)
         if self.name != "auto":
             return getattr(recalibration, self.name)(*known)
         groups = None if self.groups is None else self.groups[rows]

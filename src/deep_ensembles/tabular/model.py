@@ -30,7 +30,7 @@ from deep_ensembles.settings import restore
 from deep_ensembles.tabular.head import Bounds
 
 _SAMPLE_ROWS, _PARTS = 20_000, 10
-_KEPT_KEYS = 256  # of training rows, by which these are found among others
+_KEPT_KEYS = 1024  # of training rows, by which these are found among others
 _LEAST_DIFFERENT = 0.9  # the share of different rows, below which equal rows are no wonder
 _MOST_GROUPED = 100  # columns whose rows are kept by group, to look for errors in
 _SHOWN = 10
