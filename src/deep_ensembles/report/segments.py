@@ -42,8 +42,8 @@ class Groups(NamedTuple):
 
         Example:
             >>> groups = Groups("age", ("missing",), ("20", "40"), np.array([5, 1, 4, 0]))
-            >>> groups.joined(groups.here, 5), groups.joined(groups.here, 1)["20 to 40"]
-            ({'up to 20': [0], 'more than 20': [1, 2]}, [1])
+            >>> groups.joined(groups.here, 5), groups.joined(groups.here, 1)["above 20, up to 40"]
+            ({'up to 20': [0], 'above 20': [1, 2]}, [1])
         """
         if self.ends is None:
             few = [place for place in range(len(counts)) if counts[place] < least]
@@ -61,7 +61,7 @@ class Groups(NamedTuple):
     def _between(self, part: list[int]) -> str:
         ends = ("", *(self.ends or ()), "")
         low, high = ends[part[0]], ends[part[-1] + 1]
-        return f"{low} to {high}" if low and high else f"more than {low}" if low else f"up to {high}" if high else "any"
+        return ", ".join([f"above {low}"] * bool(low) + [f"up to {high}"] * bool(high)) or "any"
 
 
 def grouped(column: str, values: Any) -> Groups | None:
