@@ -173,7 +173,9 @@ def describe_recalibration(fitted: Recalibration | None) -> str:
     if fitted is None:
         return "none"
     if isinstance(fitted, VarianceScaling):
-        return f"variance scaling; held-out rows ask for spreads {fitted.factor:.3g} times as wide"
+        factor = f"{fitted.factor:.3g}"
+        asked = "no change" if factor == "1" else f"spreads {factor} times as wide"
+        return f"variance scaling; held-out rows ask for {asked}"
     if isinstance(fitted, Temperature):
         return f"temperature {fitted.temperature:.3g}; above 1 makes probabilities less sure"
     if isinstance(fitted, Conformal):
