@@ -631,3 +631,11 @@ def test_words_are_no_more_than_a_tenth_of_the_texts() -> None:
     texts = [f"word{i % 300} word{i % 7}" for i in range(400)]
     assert len(text("note", pa.array(texts)).words) == 40
     assert text("note", pa.array(["?", "!", None])).encode(pa.array(["any"])).tolist() == [[0.0, 0.0]]
+
+
+def test_gaps_that_training_did_not_have_are_shown_as_missing() -> None:
+    schema = infer_schema(pa.table({"size": repeated("1", "2", "3.5"), "colour": repeated("red", "blue", "green")}))
+    new = pa.table({"size": ["", "NA", "9"], "colour": ["", "pink", None]})
+    _, unseen = schema.encode_with_unseen(new)
+    shown = [list(schema.examples(new, *pair)) for pair in zip(schema.columns, unseen.T, strict=True)]
+    assert shown == [["missing", "9"], ["missing", "pink"]]
