@@ -66,6 +66,8 @@ def fit(
         states |= {part.target: state_path(out, data, part) for part in parts}
         # Who stopped a training that replaces a model has asked for that.
         check_output(out, inputs=read, replace=force or bool(kept(states.values())))
+        if report is not None and report.resolve() == out.resolve():
+            raise ValueError("--out and --report name the same place; name a folder for the model, a file for the report")
         pages = _pages(report, list(states), inputs=[*read, str(out)])
         how: dict[str, Any] = {"log": show, "execution": chosen_execution(processes, ray), "verbose": 1}
         points = [deep_ensembles.Checkpoint(states[part.target], every_seconds=30) for part in parts]
