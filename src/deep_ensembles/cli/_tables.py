@@ -176,7 +176,7 @@ def _show_predicted(result: tabular.Predicted, out: str, unit: str, as_json: boo
     files = f"{result.files} files{before}; " if result.files > 1 or before else ""
     unit = f", in {unit}" * bool(unit)
     tell, where = (note, "to standard output") if out == "-" else (show, out)
-    tell(f"wrote  {where}  ({files}{result.rows} rows{marked}{unit})")
+    tell(f"wrote  {where}  ({files}{result.rows} row{'s' * (result.rows != 1)}{marked}{unit})")
 
 
 def _show_row(predicted: tabular.PredictedRow, as_json: bool) -> None:
@@ -225,7 +225,8 @@ def evaluate(
             if notes := result.evaluation.about.get("Files"):
                 show(f"note: {notes}")
             _note_unseen({each.column: each.rows for each in result.evaluation.unseen or ()})
-            title = f"Scores of {result.evaluation.n_rows} rows" + f": {name}" * (len(results) > 1)
+            n = result.evaluation.n_rows
+            title = f"Scores of {n} row{'s' * (n != 1)}" + f": {name}" * (len(results) > 1)
             show(tabular.scores_listing(result.evaluation, title))
             show(result.evaluation.summary)
         for page in pages.values():
