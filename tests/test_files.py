@@ -104,7 +104,7 @@ def test_what_killed_savers_left_is_cleaned_up_and_nothing_else(tmp_path: Path) 
     points().save(target)
     assert len(list(target.iterdir())) == 2
     (target / "thesis.txt").write_text("years of work")
-    with pytest.raises(ModelFileError, match="exists and is not a model folder"):
+    with pytest.raises(ModelFileError, match=r"holds a model and thesis\.txt, which is no part of it"):
         points().save(target)
     assert len(list(target.iterdir())) == 3
 

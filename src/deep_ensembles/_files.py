@@ -143,9 +143,11 @@ def _write_files(folder: Path, config: Mapping[str, Any], tensors: dict[str, Ten
 def check_replaceable(target: Path) -> None:
     """Raise if a model cannot be written there."""
     names = _names(target)
-    ours = not target.is_file() and all(map(_MODEL_FILE.fullmatch, names))
+    others = [name for name in names if not _MODEL_FILE.fullmatch(name)]
     by_us = holds_model(target) or any(map(_UNFINISHED.fullmatch, names)) or not {CONFIG, TENSORS} & {*names}
-    if not (ours and by_us):
+    if others and holds_model(target):
+        raise ModelFileError(f"{target} holds a model and {others[0]}, which is no part of it; choose another path")
+    if target.is_file() or others or not by_us:
         raise ModelFileError(f"{target} exists and is not a model folder; choose another path")
 
 

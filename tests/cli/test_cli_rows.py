@@ -33,6 +33,12 @@ def test_one_row_speaks_json_and_may_be_written(folder: Path, tmp_path: Path) ->
     assert written == pytest.approx(told["values"])
 
 
+def test_one_row_is_not_told_as_rows(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("size,colour,yard,price\n1,red,2,3\n")
+    assert "(1 row)" in done("predict", folder / "price-model", tmp_path / "one.csv", "--out", tmp_path / "p.csv").output
+    assert "Scores of 1 row " in done("evaluate", folder / "price-model", tmp_path / "one.csv").output
+
+
 def test_predict_speaks_json_of_a_table(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     told = json.loads(done("predict", folder / "price-model", folder / "new.csv", "--out", out, "--json").stdout)

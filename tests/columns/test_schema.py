@@ -651,3 +651,11 @@ def test_a_count_that_was_0_or_1_in_training_may_be_more_later() -> None:
     assert column.unseen(column.read(later)).tolist() == [True, False, True]
     with pytest.raises(ValueError, match="'often' in row 1 is not a yes or no"):
         column.read(pa.array(["often"]), "refuse")
+
+
+def test_gaps_that_training_did_not_have_are_shown_as_missing() -> None:
+    schema = infer_schema(pa.table({"size": repeated("1", "2", "3.5"), "colour": repeated("red", "blue", "green")}))
+    new = pa.table({"size": ["", "NA", "9"], "colour": ["", "pink", None]})
+    _, unseen = schema.encode_with_unseen(new)
+    shown = [list(schema.examples(new, *pair)) for pair in zip(schema.columns, unseen.T, strict=True)]
+    assert shown == [["missing", "9"], ["missing", "pink"]]

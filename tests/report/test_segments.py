@@ -65,6 +65,19 @@ def test_a_bad_segment_is_found_beside_outliers_and_among_few_wrong_rows() -> No
         assert (found.clear, found.worst[0].group) == (1, name)
 
 
+def test_names_of_ranges_say_which_end_belongs_to_them() -> None:
+    values = np.repeat([0.0, 1.0, 2.0], 40)
+    groups = of("x", values)
+    codes, joined = np.asarray(groups.codes), groups.joined(groups.here, 20)
+    held = {name: set(values[np.isin(codes, part)]) for name, part in joined.items()}
+    assert held == {"up to 0": {0.0}, "above 0, up to 1": {1.0}, "above 1": {2.0}}
+
+
+def test_rare_and_new_levels_are_one_group_with_a_name_for_people() -> None:
+    groups = Groups("grade", ("A", "G", "a rare or new value"), None, np.array([90, 3, 25]))
+    assert groups.joined(groups.here, 20) == {"A": [0], "a rare or new value": [1, 2]}
+
+
 def test_few_rows_make_no_segments() -> None:
     assert segments([of("x", np.arange(39.0))], np.ones(39), np.ones(39)) is None
     assert segments([], np.ones(100), np.ones(100)) is None

@@ -100,6 +100,20 @@ def test_no_threshold_is_recommended_where_the_surest_are_no_better() -> None:
         assert "Trust predictions whose" not in Report(found).html
 
 
+def test_a_rare_class_that_is_never_predicted_is_told_and_no_threshold_of_the_other_is_recommended() -> None:
+    rng = np.random.default_rng(0)
+    chance = rng.uniform(0, 0.45, 800) ** 2
+    mixture = Mixture(Categorical(probs=torch.from_numpy(np.stack([1 - chance, chance], -1)[None])))
+    found = evaluate((mixture, (rng.uniform(size=800) < chance).astype(int)), labels=["no", "yes"])
+    assert len(found.thresholds) == 1
+    assert found.verdicts["trust"] == "No threshold is recommended: each keeps only predictions of no."
+    assert "It never predicts `yes`: its probability is above one half in no row" in found.summary
+    assert "It never predicts" in findings(found)[0].text
+    often = two_classes(offset=0.0)
+    assert len(often.thresholds) > 1
+    assert "never" not in often.summary
+
+
 made = settings(max_examples=15, deadline=None)
 
 

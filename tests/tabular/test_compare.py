@@ -21,7 +21,7 @@ from deep_ensembles.columns import infer_schema
 from deep_ensembles.recipes import Task
 from deep_ensembles.tabular import Comparison, TableSettings, compare_table
 from deep_ensembles.tabular import compare as _compare
-from deep_ensembles.tabular.compare import OURS
+from deep_ensembles.tabular.compare import OURS, SINGLE
 from deep_ensembles.tabular.data import read_data
 from deep_ensembles.tabular.rivals import rivals
 
@@ -55,6 +55,7 @@ def test_methods_for_numbers_are_compared_in_pairs(tmp_path: Path) -> None:
     assert [table.title for table in tables] == ["All methods", *found.scores]
     assert [row[0] for row in tables[1].rows] == list(found.scores[tables[1].title])
     assert {row[0] for row in tables[0].rows} == methods == set(found.seconds)
+    assert [row[0] for row in tables[0].rows if row[-2] == "–"] == [SINGLE]  # taken from the ensemble, not fitted
 
 
 def test_the_scores_of_the_deep_ensemble_can_be_computed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

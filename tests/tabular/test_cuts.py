@@ -55,4 +55,5 @@ def test_classes_have_shares_of_wrong_rows(tmp_path: Path) -> None:
 def test_drift_is_named_only_beyond_chance(errors: tuple[float, ...], words: str) -> None:
     cuts = [Cut(100 * i, 100, error, 0.1, 1.0, 0.9) for i, error in enumerate(errors, start=1)]
     assert words in drift(cuts)
+    assert "errors differ most between the cut after 100 rows (1.00 ± 0.10) and that after" in drift(cuts)
     assert len(cuts_listing(cuts).rows) == 3

@@ -25,9 +25,16 @@ from sklearn.metrics import (
 )
 
 from deep_ensembles import load
+from deep_ensembles.recalibration import VarianceScaling
 from deep_ensembles.tabular import FittedTable, evaluate_table, fit_table, predict_table
 from deep_ensembles.tabular import evaluate as _evaluate
 from deep_ensembles.tabular.model import profiles_from, sampled_keys
+
+
+def test_spreads_that_stay_are_not_told_as_wider() -> None:
+    told = {factor: _evaluate.describe_recalibration(VarianceScaling(factor)) for factor in (1.001, 1.2)}
+    assert told[1.001] == "variance scaling; held-out rows ask for no change"
+    assert told[1.2] == "variance scaling; held-out rows ask for spreads 1.2 times as wide"
 
 
 def test_an_evaluation_of_numbers_is_what_the_predictions_say(numbers: FittedTable, tmp_path: Path) -> None:

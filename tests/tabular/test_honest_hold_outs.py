@@ -69,6 +69,7 @@ def test_the_latest_rows_are_judged_by_those_before_them_and_their_mean_stays() 
     generator = np.random.default_rng(0)
     times = np.arange(200.0)
     held = HeldOut(normals(np.zeros(200)), 5 + generator.normal(size=200), "auto", times=times)
+    assert held.describe(None) == "none, as none was clearly better on held-out rows"
     assert isinstance(held.fit_all(), VarianceScaling)
     first, *later = held.batches()
     torch.testing.assert_close(first.prediction.stddev, torch.ones(40).double())

@@ -115,10 +115,14 @@ def test_a_full_disk_and_a_read_only_folder_leave_the_checkpoint_before(
     def full(file: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"cannot be written: No space left on device$"):
+            train()
     train()
     before = (tmp_path / "state").read_bytes()
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"cannot be written \(No space left on device\); the one before is intact") as caught:
+    with pytest.raises(OSError, match=r"cannot be written: No space left on device; the one before is intact") as caught:
         train(resume=False)
     assert caught.value.errno == errno.ENOSPC
     assert (tmp_path / "state").read_bytes() == before

@@ -66,6 +66,8 @@ def fit(
         states |= {part.target: state_path(out, data, part) for part in parts}
         # Who stopped a training that replaces a model has asked for that.
         check_output(out, inputs=read, replace=force or bool(kept(states.values())))
+        if report is not None and report.resolve() == out.resolve():
+            raise ValueError("--out and --report name the same place; name a folder for the model, a file for the report")
         pages = _pages(report, list(states), inputs=[*read, str(out)])
         how: dict[str, Any] = {"log": show, "execution": chosen_execution(processes, ray), "verbose": 1}
         points = [deep_ensembles.Checkpoint(states[part.target], every_seconds=30) for part in parts]
@@ -174,7 +176,7 @@ def _show_predicted(result: tabular.Predicted, out: str, unit: str, as_json: boo
     files = f"{result.files} files{before}; " if result.files > 1 or before else ""
     unit = f", in {unit}" * bool(unit)
     tell, where = (note, "to standard output") if out == "-" else (show, out)
-    tell(f"wrote  {where}  ({files}{result.rows} rows{marked}{unit})")
+    tell(f"wrote  {where}  ({files}{result.rows} row{'s' * (result.rows != 1)}{marked}{unit})")
 
 
 def _show_row(predicted: tabular.PredictedRow, as_json: bool) -> None:
@@ -223,7 +225,8 @@ def evaluate(
             if notes := result.evaluation.about.get("Files"):
                 show(f"note: {notes}")
             _note_unseen({each.column: each.rows for each in result.evaluation.unseen or ()})
-            title = f"Scores of {result.evaluation.n_rows} rows" + f": {name}" * (len(results) > 1)
+            n = result.evaluation.n_rows
+            title = f"Scores of {n} row{'s' * (n != 1)}" + f": {name}" * (len(results) > 1)
             show(tabular.scores_listing(result.evaluation, title))
             show(result.evaluation.summary)
         for page in pages.values():

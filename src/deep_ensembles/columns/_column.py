@@ -188,19 +188,20 @@ class Column(ABC):
 
     def inputs(self, read: NDArray[Any]) -> NDArray[np.float32]:
         """Finite inputs `[row, width]` of what was read."""
-        marks = [_is_missing(read)] if self.marked else []
+        marks = [is_missing(read)] if self.marked else []
         return np.column_stack([self.values(read), *marks]).astype(np.float32, copy=False)
 
     def unseen(self, read: NDArray[Any]) -> NDArray[np.bool_]:
         """Which of what was read training did not see, `[row]`: missing values too, where it had none."""
-        return np.where(_is_missing(read), self.missing == 0, self.unseen_values(read))
+        return np.where(is_missing(read), self.missing == 0, self.unseen_values(read))
 
     def encode(self, values: pa.Array, errors: Errors = "refuse", first_row: int = 1) -> NDArray[np.float32]:
         """Inputs `[row, width]` of values; arguments as for `read`."""
         return self.inputs(self.read(values, errors, first_row))
 
 
-def _is_missing(read: NDArray[Any]) -> NDArray[np.bool_]:
+def is_missing(read: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of what a column read is missing, `[row]`."""
     return np.isnan(read if read.ndim == 1 else read[:, 0])
 
 

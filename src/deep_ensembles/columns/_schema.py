@@ -15,7 +15,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import require
 from deep_ensembles._terminal import Listing
 from deep_ensembles.columns import _parsing as parsing
-from deep_ensembles.columns._column import Column, Errors, TableError, check_known, fields_from
+from deep_ensembles.columns._column import Column, Errors, TableError, check_known, fields_from, is_missing
 from deep_ensembles.columns.boolean import Boolean, are_booleans, boolean
 from deep_ensembles.columns.category import MOST_LEVELS, Category, category
 from deep_ensembles.columns.date import CLOCKS, PATTERNS, Date, Difference, date, difference, draft_date
@@ -137,9 +137,11 @@ class Schema:
 
     def examples(self, rows: pa.RecordBatch | pa.Table, column: Column, chosen: NDArray[np.bool_]) -> dict[str, None]:
         """A few different values of a column in the chosen rows, as text."""
-        picked = column.cells(rows).filter(pa.array(chosen)).slice(0, 1000).to_pylist()
-        texts = (" to ".join(map(str, value.values())) if isinstance(value, dict) else str(value) for value in picked)
-        return dict.fromkeys(list(dict.fromkeys("(missing)" if text == "None" else text for text in texts))[:_EXAMPLES])
+        picked = column.cells(rows).filter(pa.array(chosen)).slice(0, 1000)
+        cells = zip(picked.to_pylist(), is_missing(column.read(picked, "missing")), strict=True)
+        texts = ("missing" if gap else " to ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+                 for value, gap in cells)  # fmt: skip
+        return dict.fromkeys(list(dict.fromkeys(texts))[:_EXAMPLES])
 
     def listing(self) -> Listing:
         """Each column with what it is taken for, to print."""

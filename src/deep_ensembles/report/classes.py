@@ -61,6 +61,8 @@ def report_fields(sources: Sources, subject: Subject, columns: Columns | None) -
         notes["rare"] = short(labels[rare])
         found, more, sentences = _ranked(sources, rare, notes["rare"])
         scores[1:1], curves, verdicts = found, curves | more, verdicts | sentences
+        thresholds, only_frequent = _of_both_classes(thresholds, rows, rare, labels)
+        verdicts |= only_frequent
     names = np.array(labels, dtype=object)
     shown = {name: names[rows[name].astype(np.int64)] for name in ("actual", "predicted")}
     shown |= {name: rows[name] for name in ("row", "confidence", "truth", "entropy", "disagreement")}
@@ -97,6 +99,19 @@ def _ranked(sources: Sources, rare: int, label: str) -> tuple[list[Score], dict[
         "precision": f"The average precision of {label} is {percent(values[0][0])}; at random it is {share}.{few}",
         "lift": f"The tenth ranked first holds {percent(first)} of {label}, {first / _FIRST:.1f} times its share.{few}",
     }  # fmt: skip
+
+
+def _of_both_classes(lines: list[Threshold], rows: Rows, rare: int, labels: Any) -> tuple[list[Threshold], dict[str, str]]:
+    """Thresholds that keep predictions of the rarer class too, as accuracy says little of others; and what is missing."""
+    names_rare, missing = rows["predicted"] == rare, dict[str, str]()
+    both = [line for line in lines[1:] if names_rare[rows["confidence"] >= line.threshold].any()]
+    if len(lines) > 1 and not both:
+        missing["trust"] = f"No threshold is recommended: each keeps only predictions of {short(labels[1 - rare])}."
+    if not np.ptp(rows["predicted"]):
+        never = short(labels[1 - int(rows["predicted"][0])])
+        missing["never"] = (f"It never predicts `{never}`: its probability is above one half in no row; take rows in the "
+                            "order of that probability, or choose a lower threshold.")  # fmt: skip
+    return [lines[0], *both], missing
 
 
 def _average_precision(score: Vector, positive: Any) -> float:

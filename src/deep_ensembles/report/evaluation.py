@@ -8,7 +8,7 @@ from deep_ensembles._files import json_ready
 from deep_ensembles._terminal import Listing
 from deep_ensembles.report.explain import Influences
 from deep_ensembles.report.segments import Drifts, Segments
-from deep_ensembles.report.words import Difference, number, percent
+from deep_ensembles.report.words import Difference, number, percent, row_count
 
 # Columns of numbers; None where a row has none.
 Curve: TypeAlias = Mapping[str, Sequence[Any]]
@@ -219,5 +219,5 @@ class Evaluation:
 
     def listing(self) -> Listing:
         """The scores, to print."""
-        head = [f"{self.n_rows} rows", f"ensemble of {self.n_members}", "one member", "constant", "better"]
+        head = [row_count(self.n_rows), f"ensemble of {self.n_members}", "one member", "constant", "better"]
         return Listing("Scores", head, [[score.name, *map(score.text, score.values), score.aim] for score in self.scores])

@@ -16,6 +16,7 @@ _MOST_LISTED = 20
 _CHANCE = 0.05
 WORTH_TELLING = 1.1  # times the error elsewhere, from which a segment is called bad
 LARGE_DRIFT = 0.1  # of the rows
+RARE_OR_NEW = "a rare or new value"  # levels of few rows, and those that training did not see
 
 
 class Groups(NamedTuple):
@@ -42,13 +43,13 @@ class Groups(NamedTuple):
 
         Example:
             >>> groups = Groups("age", ("missing",), ("20", "40"), np.array([5, 1, 4, 0]))
-            >>> groups.joined(groups.here, 5), groups.joined(groups.here, 1)["20 to 40"]
-            ({'up to 20': [0], 'more than 20': [1, 2]}, [1])
+            >>> groups.joined(groups.here, 5), groups.joined(groups.here, 1)["above 20, up to 40"]
+            ({'up to 20': [0], 'above 20': [1, 2]}, [1])
         """
         if self.ends is None:
-            few = [place for place in range(len(counts)) if counts[place] < least]
+            few = [place for place, name in enumerate(self.names) if counts[place] < least or name == RARE_OR_NEW]
             kept = {name: [place] for place, name in enumerate(self.names) if place not in few}
-            return kept | ({"any other": few} if counts[few].sum() >= max(least, 1) else {})
+            return kept | ({RARE_OR_NEW: few} if counts[few].sum() >= max(least, 1) else {})
         n_ordered = len(self.ends) + 1
         parts: list[list[int]] = [[]]
         for place in range(n_ordered):
@@ -61,7 +62,7 @@ class Groups(NamedTuple):
     def _between(self, part: list[int]) -> str:
         ends = ("", *(self.ends or ()), "")
         low, high = ends[part[0]], ends[part[-1] + 1]
-        return f"{low} to {high}" if low and high else f"more than {low}" if low else f"up to {high}" if high else "any"
+        return ", ".join([f"above {low}"] * bool(low) + [f"up to {high}"] * bool(high)) or "any"
 
 
 def grouped(column: str, values: Any) -> Groups | None:

@@ -89,13 +89,14 @@ def _quality(evaluation: Evaluation) -> Finding:
         name, value = f" of {short(evaluation.target)}" * bool(evaluation.target), number(error.ensemble, 3)
         other = "" if error.constant is None else f"; the same guess for every row is off by {number(error.constant, 3)}"
         return Finding(f"{on}, predictions{name} are off by {value}{unit} on average{other}.", "scores", "scores")
+    never = f" {evaluation.verdicts['never']}" if "never" in evaluation.verdicts else ""
     if "lift" in curves and curves["precision"]["precision"][-1] <= RARE:
         rare = f"{percent(curves['precision']['precision'][-1])} of them {short(evaluation.notes['rare'])}"
         lift = evaluation.verdicts["lift"]
-        return Finding(f"{on}, {rare}: {lift[0].lower()}{lift[1:]}", "lift", "what the first rows hold")
+        return Finding(f"{on}, {rare}: {lift[0].lower()}{lift[1:]}{never}", "lift", "what the first rows hold")
     right = evaluation.scores[0]
     other = "" if right.constant is None else f"; always naming the same class is right in {percent(right.constant)}"
-    return Finding(f"{on}, the class is right in {percent(right.ensemble)}{other}.", "scores", "scores")
+    return Finding(f"{on}, the class is right in {percent(right.ensemble)}{other}.{never}", "scores", "scores")
 
 
 def _order_of_times(evaluation: Evaluation) -> str:

@@ -58,8 +58,11 @@ class Comparison:
         means = {score: {method: float(np.mean(values)) for method, values in self.scores[score].items()} for score in names}
         ranked = sorted(means[names[0]], key=means[names[0]].__getitem__)
         best = {score: min(means[score], key=means[score].__getitem__) for score in names}
+        seconds = {method: [f"{value:.2g}" for value in pair] for method, pair in self.seconds.items()}
+        if SINGLE in seconds:
+            seconds[SINGLE][0] = "–"  # it is taken from the deep ensemble, whose fit it needs
         rows = [[method, *(f"{means[score][method]:.4f}{'*' * (best[score] == method)}" for score in names),
-                 *(f"{value:.2g}" for value in self.seconds.get(method, ()))] for method in ranked]  # fmt: skip
+                 *seconds.get(method, ())] for method in ranked]  # fmt: skip
         heads = [name.partition(" (")[0].replace("Distance of a 90 % interval's coverage from 90 %", "|coverage − 90 %|")
                  for name in names]  # fmt: skip
         times = ["seconds to fit", "to predict"] if self.seconds else []

@@ -72,16 +72,16 @@ def cuts_listing(cuts: Sequence[Cut]) -> Listing:
 
 
 def drift(cuts: Sequence[Cut]) -> str:
-    """Whether errors changed between cuts beyond chance, in a sentence.
+    """Whether errors differ between cuts beyond chance, and which most, in a sentence.
 
     Example:
-        >>> drift([Cut(100, 50, 1.0, 0.1, 1.5, 0.9), Cut(150, 50, 2.0, 0.1, 2.5, 0.6)]).partition(". ")[0]
-        'Quick models of earlier rows, judged by the next: errors changed from 1.00 ± 0.10 to 2.00 ± 0.10, beyond chance'
+        >>> drift([Cut(100, 50, 1.0, 0.1, 1.5, 0.9), Cut(150, 50, 2.0, 0.1, 2.5, 0.6)]).partition(": ")[2].partition(". ")[0]
+        'errors differ most between the cut after 100 rows (1.00 ± 0.10) and that after 150 (2.00 ± 0.10), beyond chance'
     """
-    low, high = max(combinations(cuts, 2), key=_distance)
-    told = f"from {low.error_text} to {high.error_text}"
-    chance = "beyond chance" if _distance((low, high)) > _CLEAR else CHANCE
-    return (f"Quick models of earlier rows, judged by the next: errors changed {told}, {chance}. "
+    first, second = max(combinations(cuts, 2), key=_distance)
+    told = f"after {first.before} rows ({first.error_text}) and that after {second.before} ({second.error_text})"
+    chance = "beyond chance" if _distance((first, second)) > _CLEAR else CHANCE
+    return (f"Quick models of earlier rows, judged by the next: errors differ most between the cut {told}, {chance}. "
             "That the future will be like the rows held out is an assumption.")  # fmt: skip
 
 

@@ -169,7 +169,7 @@ def _notes_on_head(target: columns.Target, y: NDArray[Any], settings: TableSetti
         levels = np.array(target.classes) if target.classes else None
         suggested = suggested_head(y, levels) if numbers else None
         # Heads of bounded numbers take none on a bound; counts and positive numbers have theirs.
-        open_ended = not target.classes and settings.bounds is None and (suggested is None or suggested[0] == "student_t")
+        open_ended = not target.classes and settings.bounds is None and suggested is None
         options = ("--head", suggested), ("--bounds", suggested_bounds(y) if open_ended else None)
         return [f"`{target.name}` may ask for {option} {found[0]}: {found[1]}" for option, found in options if found]
     if settings.chosen_head.point != "median" or not target.classes:

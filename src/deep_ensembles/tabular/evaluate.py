@@ -14,6 +14,7 @@ from deep_ensembles._arrow import pa
 from deep_ensembles._terminal import Listing, progress
 from deep_ensembles.columns import Date, Schema, TableError, kind_of, read_times
 from deep_ensembles.recalibration import Conformal, Recalibration, Temperature, VarianceScaling
+from deep_ensembles.report.words import row_count
 from deep_ensembles.tabular.files import BATCH_ROWS, TableFiles, open_table, together
 from deep_ensembles.tabular.head import check_targets
 from deep_ensembles.tabular.model import Profiler, TableModel
@@ -59,7 +60,7 @@ def evaluate_table(model: TableModel, data: Any, *, coverage: float = 0.9, error
         found = report.influences(model.predict, inputs, model.schema.places, names, targets, **few)
         evaluation, names = replace(evaluation, influences=found), [each.column for each in found.columns]
     evaluation = replace(evaluation, columns=rows.profiler.facts(names))
-    return report.Report(evaluation, f"{model.target.name}: predictions for {evaluation.n_rows} rows")
+    return report.Report(evaluation, f"{model.target.name}: predictions for {row_count(evaluation.n_rows)}")
 
 
 class _Rows:
@@ -174,7 +175,9 @@ def describe_recalibration(fitted: Recalibration | None) -> str:
     if fitted is None:
         return "none"
     if isinstance(fitted, VarianceScaling):
-        return f"variance scaling; held-out rows ask for spreads {fitted.factor:.3g} times as wide"
+        factor = f"{fitted.factor:.3g}"
+        asked = "no change" if factor == "1" else f"spreads {factor} times as wide"
+        return f"variance scaling; held-out rows ask for {asked}"
     if isinstance(fitted, Temperature):
         return f"temperature {fitted.temperature:.3g}; above 1 makes probabilities less sure"
     if isinstance(fitted, Conformal):

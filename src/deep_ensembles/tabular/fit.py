@@ -340,7 +340,7 @@ class HeldOut:
         if fitted is None and self.name == "auto" and len(self.target) < ENOUGH:
             return f"none; {len(self.target)} rows are too few to tell"
         if fitted is None:
-            return "none, as asked" if self.name == "none" else "none, as held-out rows ask for none"
+            return "none, as asked" if self.name == "none" else "none, as none was clearly better on held-out rows"
         return describe_recalibration(fitted)
 
 

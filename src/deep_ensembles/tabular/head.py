@@ -185,10 +185,6 @@ def _suggested_for_numbers(values: NDArray[np.float64]) -> tuple[str, str] | Non
         may_count = values.max() < _LARGEST_COUNT and (values == np.floor(values)).all()
         counts = "; negative_binomial, if they are counts" * bool(may_count)
         return name, f"all values are above 0 and skewed to the right{counts}"
-    low, middle, high = np.quantile(scaled, [0.25, 0.5, 0.75])
-    far = np.abs(scaled - middle) > 5 * (high - low) / 1.349
-    if 0.002 <= far.mean() <= 0.1:
-        return "student_t", f"{far.mean():.1%} of the values are outliers, more than 5 robust deviations from the median"
     return None
 
 

@@ -25,6 +25,7 @@ from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report import Batch, ColumnFacts, Groups
 from deep_ensembles.report.constant import constant_prediction
+from deep_ensembles.report.segments import RARE_OR_NEW
 from deep_ensembles.report.words import cell
 from deep_ensembles.settings import restore
 from deep_ensembles.tabular.head import Bounds
@@ -55,7 +56,7 @@ class Profile:
         """Names of groups without an order."""
         if isinstance(self.column, Boolean):
             return "no", "yes"
-        return (*self.column.levels, "another") if isinstance(self.column, Category) else ()
+        return (*self.column.levels, RARE_OR_NEW) if isinstance(self.column, Category) else ()
 
     @property
     def n_groups(self) -> int:

@@ -100,8 +100,10 @@ class CheckpointWriter:
         try:
             write_atomically(self.path, safetensors.torch.save(stored, metadata))
         except OSError as error:
-            raise OSError(error.errno, f"the checkpoint {self.path} cannot be written ({error.strerror or error}); "
-                                       "the one before is intact") from error  # fmt: skip
+            system, inside = file_system(self.path)
+            left = "; the one before is intact" * system.exists(inside)
+            reason = f"the checkpoint {self.path} cannot be written: {error.strerror or error}{left}"
+            raise OSError(error.errno, reason) from error
         self._last = time.monotonic()
 
     def read(self, device: torch.device) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
