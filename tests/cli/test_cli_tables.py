@@ -300,7 +300,7 @@ BAD_TABLES: dict[str, tuple[bytes, str]] = {
     "no target": (b"x,y\n" + b"1,2\n" * 20, "t.csv has no column `price`; it has x, y"),
     "target missing": (b"x,price\n" + b"1,\n2,NA\n" * 20, "`price`"),
     "target constant": (b"x,price\n" + b"1,2.5\n2,2.5\n" * 20, "`price` is 2.5 in every row"),
-    "one class": (b"x,price\n" + b"1,a\n2,a\n" * 20, "`price` needs at least two classes, got 'a' only"),
+    "one class": (b"x,price\n" + b"1,a\n2,a\n" * 20, "`price` needs at least two classes, but every row has the same, 'a'"),
     "few rows": (b"x,price\n" + b"1,2.5\n2,3.5\n" * 4, "at least 10 rows with a target are needed, got 8"),
     "dates": (b"x,price\n" + b"1,2020-01-01\n2,2021-01-02\n" * 20, "`price` holds dates"),
     "no inputs": (b"price\n" + b"2.5\n3.5\n4\n" * 20, "no column is left to learn from"),

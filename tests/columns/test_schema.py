@@ -513,8 +513,8 @@ class TestTargets:
         ("values", "message"),
         [
             ([], "the table has no rows"),
-            (["a", "a"], "`y` needs at least two classes, got 'a' only"),
-            ([None, ""], "`y` needs at least two classes, got no value only"),
+            (["a", "a"], "`y` needs at least two classes, but every row has the same, 'a'"),
+            ([None, ""], "`y` needs at least two classes, but no row has a value"),
             ([1.5, 1.5], "`y` is 1.5 in every row"),
             ([f"t{row}" for row in ROWS], "`y` has 40 classes in 40 rows; is it the column to predict"),
             (["2020-01-01", "2020-01-02"], "`y` holds dates; a target must be numbers or classes"),

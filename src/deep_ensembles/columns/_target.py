@@ -240,7 +240,8 @@ def _classes(name: str, values: pa.Array, read: NDArray[np.float64]) -> tuple[La
     elif len(known) and all_numbers and (known == np.floor(known)).all() and np.abs(known).max() < 2**53:
         classes = tuple(map(int, known))
     if len(classes) < 2:
-        raise TableError(f"`{name}` needs at least two classes, got {', '.join(map(repr, classes)) or 'no value'} only")
+        found = f"every row has the same, {classes[0]!r}" if classes else "no row has a value"
+        raise TableError(f"`{name}` needs at least two classes, but {found}")
     return classes
 
 

@@ -19,7 +19,7 @@ from deep_ensembles.distributions._tails import closed_quantile, log_density, no
 _MAX_ITERATIONS = 1000
 _CHUNK_ELEMENTS = 2**15  # members times rows that are solved at once: what fits into a cache
 _VECTOR = 64  # numbers in the longest loop of vector instructions
-_QUICK_STEPS = 3
+_QUICK_STEPS = (2, 4)  # of a first attempt, which nearly always is enough, and of a second
 
 
 Values = tuple[Tensor, Tensor, Tensor]
@@ -117,10 +117,10 @@ def _solved(components: Distribution, weights: Tensor, rows: Tensor, levels: Ten
     places = left = torch.arange(len(rows), device=rows.device)
     solution, size = torch.empty_like(levels), _VECTOR * max(1, _CHUNK_ELEMENTS // (_VECTOR * len(weights)))
     with torch.no_grad():
-        if isinstance(components, tuple(_CURVES)):
-            is_last = torch.empty_like(rows, dtype=torch.bool)
-            for some in places.split(size):
-                solution[some], is_last[some] = _by_quick_steps(equation(some))
+        for n_steps in _QUICK_STEPS if isinstance(components, tuple(_CURVES)) else ():
+            is_last = torch.ones_like(rows, dtype=torch.bool)
+            for some in left.split(size):
+                solution[some], is_last[some] = _by_quick_steps(equation(some), n_steps)
             left = padded((~is_last).nonzero()[:, 0])
         for some in left.split(size):
             solution[some] = _narrowed_down(equation(some))
@@ -147,7 +147,7 @@ def tail_quantiles(components: Distribution, levels: Sequence[float]) -> Tensor:
     return _narrowed_down(alone).reshape(2, len(levels), *components.batch_shape)
 
 
-def _by_quick_steps(equation: _Equation) -> tuple[Tensor, Tensor]:
+def _by_quick_steps(equation: _Equation, n_steps: int) -> tuple[Tensor, Tensor]:
     """A few of Halley's steps, and whether the last was so short that the next, of about its cube, is lost in rounding.
 
     They start where a normal with the spread of the members has the level; only the last needs the exact curve.
@@ -157,7 +157,7 @@ def _by_quick_steps(equation: _Equation) -> tuple[Tensor, Tensor]:
     centre = equation.average(curve.loc)
     squares = curve.distances(wanted).square() + (wanted * (curve.loc - centre)).square()
     point = centre - side * equation.average(squares).sqrt()
-    for _ in range(_QUICK_STEPS):
+    for _ in range(n_steps):
         point = _step(wanted, side, point, *equation.at(point, exact=False))[0]
     tail, density, bend = equation.at(point)
     step = (tail - share) * side / density

@@ -77,15 +77,15 @@ class _Linear(Layer):
             # Each raw output contiguous over the batch: the criterion's small operations on one of them are faster.
             y = torch.bmm(self.weight, x.mT).mT
             return y if self.bias is None else y.add_(self.bias)
-        y = self.space("y", *x.shape[:2], self.weight.shape[1], like=x)
-        if self.bias is None:
-            return torch.bmm(x, self.weight.mT, out=y)
-        return torch.baddbmm(self.bias, x, self.weight.mT, out=y)
+        return self._product(x, self.space("y", *x.shape[:2], self.weight.shape[1], like=x))
 
     def evaluate(self, x: Tensor) -> Tensor:
-        # Each output contiguous over the batch, as embeddings of numbers leave theirs.
-        y = torch.bmm(self.weight, x.mT) if self.bias is None else torch.baddbmm(self.bias.mT, self.weight, x.mT)
-        return y.mT
+        return self._product(x)
+
+    def _product(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        if self.bias is None:
+            return torch.bmm(x, self.weight.mT, out=out)
+        return torch.baddbmm(self.bias, x, self.weight.mT, out=out)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
         assert self.weight_gradient is not None
