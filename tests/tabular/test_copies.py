@@ -157,3 +157,19 @@ def test_the_model_keeps_the_notes(tmp_path: Path) -> None:
     data, settings = read(copied(made()), tmp_path)
     fitted = fit_table(tmp_path / "t.csv", settings, log=quiet)
     assert fitted.model.facts["notes"] == list(data.notes)
+
+
+@pytest.mark.parametrize("settings", [{}, {"holdout": 0.25}])
+def test_of_copies_one_is_judged(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Or chance would seem to explain less than it does; rows of equal inputs that came out otherwise all count."""
+    frame = made()
+    frame = pd.concat([frame] * 3 + [frame[:10].assign(y=frame["y"][:10] + 1)], ignore_index=True)
+    data, chosen = read(frame, tmp_path, **settings)
+    assert len(data.different) == 130
+    lines: list[Any] = []
+    fitted = fit_table(tmp_path / "t.csv", chosen, log=lines.append)
+    if settings:
+        assert 20 <= fitted.evaluation.n_rows <= 50
+    else:
+        assert fitted.evaluation.n_rows == 130
+        assert any(str(line).startswith("370 rows are used, 130 of them different; as they are few") for line in lines)

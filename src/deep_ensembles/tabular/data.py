@@ -72,6 +72,13 @@ class TableData:
         return Task(inputs, self.y, n_classes, n_classes or 1, self.head, *known)
 
     @property
+    def different(self) -> NDArray[np.int64]:
+        """The rows to judge by: of copies with the same target the first alone, as all of them would feign certainty."""
+        if self.copies is None:
+            return np.arange(len(self))
+        return np.sort(np.unique(np.column_stack([self.copies, self.y]), axis=0, return_index=True)[1])
+
+    @property
     def together(self) -> NDArray[np.int64] | None:
         """The number of each row's group: rows that groups or copies hold together; None where there are neither."""
         if self.groups is None or self.copies is None:

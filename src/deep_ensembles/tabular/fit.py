@@ -74,7 +74,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     train = replace(train, known_schema=schema)
     check_values(schema, (train, rest), settings.errors, log)
     log(replace(schema.listing(), title=f"Columns of the {len(train)} rows to train on") if len(rest) else schema.listing())
-    is_nested = train.n_trained < NESTED_ROWS and not len(rest) and settings.time_limit is None and train.source is None
+    is_nested = len(train.different) < NESTED_ROWS and not len(rest) and settings.time_limit is None and train.source is None
     log(_use_of_rows(train, len(rest), settings, is_nested))
     inputs = schema.encode(train.table, "missing")
     unseen = schema.encode(rest.table, "missing") if len(rest) else None
@@ -111,7 +111,8 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     log(f"recalibration: {recalibrated}")
     log(f"training took {seconds:.0f} s: {facts['training']}")
     if unseen is not None and known is not rest:
-        judged, batches = rest, iter([model.batch(unseen, rest.y)])
+        judged, rows = rest.take(rest.different), rest.different
+        batches = iter([model.batch(unseen[rows], rest.y[rows])])
     elif is_nested and (parts := _nested_parts(train, inputs, settings)):
         judged = train.take(np.concatenate([part for _, part in parts]))
         batches = (_nested(train, inputs, settings, *part) for part in parts)
@@ -159,7 +160,7 @@ def _nested_parts(train: TableData, inputs: NDArray[np.float32], settings: Table
     strata = train.y.astype(np.int64) if train.target.classes else None
     folds = ComplementaryFolds(_PARTS, together, settings.seed)
     parts = folds(rows, _PARTS, np.random.default_rng(settings.seed), strata)
-    return [(np.setdiff1d(rows, part), part) for part in parts]
+    return [(np.setdiff1d(rows, part), np.intersect1d(part, train.different)) for part in parts]
 
 
 def _nested(train: TableData, inputs: NDArray[np.float32], settings: TableSettings, rows: Any, part: Any) -> Batch:
@@ -203,11 +204,13 @@ def _training(ensemble: Ensemble, chosen: Mapping[str, Any], limit: float | None
 
 
 def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nested: bool) -> str:
+    n_different = len(train.different)
+    used = f"{train.n_trained} rows are used" + f", {n_different} of them different" * (n_different < len(train))
     if is_nested:
-        return f"{len(train)} rows are used; as they are few, each is judged by a model made of four fifths, without it"
+        return f"{used}; as they are few, each is judged by a model made of four fifths, without it"
     if not n_held:
         each = "each" if train.source is None else "each of the sample"
-        return f"{train.n_trained} rows are used; {each} is judged by the networks that hold it out"
+        return f"{used}; {each} is judged by the networks that hold it out"
     how = "chosen at random" if settings.group is None else f"whole groups of `{settings.group}`"
     how = how if settings.time is None else f"the latest by `{settings.time}`"
     held_out = f"{n_held} held out for scores and recalibration ({how})"
@@ -230,11 +233,9 @@ def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None
 
 def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableData) -> tuple[TableData, Mixture]:
     """Training rows, not too many, and what members predict for them that hold them out."""
-    mixture = ensemble.out_of_fold(inputs)
-    if len(train) > MOST_JUDGED:
-        rows = np.linspace(0, len(train) - 1, MOST_JUDGED).astype(np.int64)
-        train, mixture = train.take(rows), mixture[torch.from_numpy(rows)]
-    return train, mixture
+    mixture, rows = ensemble.out_of_fold(inputs), train.different
+    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_JUDGED)).astype(np.int64)]
+    return train.take(rows), mixture[torch.from_numpy(rows)]
 
 
 def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, recalibrated: str) -> Evaluation:
