@@ -62,8 +62,10 @@ def _sharpening(mixture: Mixture, log: float) -> float:
     def excess(shift: float) -> float:
         return float(Temperature(math.exp(log + shift))(mixture).entropy().mean()) - wanted
 
-    if excess(0.0) <= 0 or excess(_MOST_SHARPENED) >= 0:
-        return 0.0 if excess(0.0) <= 0 else _MOST_SHARPENED
+    if excess(0.0) <= 0:
+        return 0.0
+    if excess(_MOST_SHARPENED) >= 0:
+        return _MOST_SHARPENED
     return float(brentq(excess, _MOST_SHARPENED, 0.0, xtol=1e-4))
 
 

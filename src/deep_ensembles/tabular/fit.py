@@ -111,8 +111,8 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     log(f"recalibration: {recalibrated}")
     log(f"training took {seconds:.0f} s: {facts['training']}")
     if unseen is not None and known is not rest:
-        judged, rows = rest.take(rest.different), rest.different
-        batches = iter([model.batch(unseen[rows], rest.y[rows])])
+        rows = rest.different
+        judged, batches = rest.take(rows), iter([model.batch(unseen[rows], rest.y[rows])])
     elif is_nested and (parts := _nested_parts(train, inputs, settings)):
         judged = train.take(np.concatenate([part for _, part in parts]))
         batches = (_nested(train, inputs, settings, *part) for part in parts)
