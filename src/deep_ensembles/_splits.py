@@ -178,3 +178,13 @@ def united(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
     links = coo_array((np.ones(len(first)), (first, second + n)), shape=(n + int(second.max()) + 1,) * 2)
     found: np.ndarray = connected_components(links, directed=False)[1][first]
     return found if np.bincount(found).max() <= len(found) / 2 else groups
+
+
+def evenly_spaced(rows: np.ndarray, at_most: int | None) -> np.ndarray:
+    """All rows, or so many of them from the first to the last.
+
+    Example:
+        >>> evenly_spaced(np.arange(10), 4)
+        array([0, 3, 6, 9])
+    """
+    return rows if at_most is None or len(rows) <= at_most else rows[np.linspace(0, len(rows) - 1, at_most).astype(int)]

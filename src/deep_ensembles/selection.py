@@ -39,7 +39,6 @@ _PILOT_PART, _PILOT_EPOCHS, _PILOT_MEMBERS = 0.5, 150, 3  # of the epochs, at mo
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
-_ROWS_TO_COMPARE = 2000  # by which it is seen how members differ
 _PRIOR_ROWS = 5.0  # how many rows equal shares are worth
 
 
@@ -302,8 +301,7 @@ class _Search:
         is_number = mixture.kind == "numbers" and is_stretchable(mixture)
         if not is_number and mixture.kind != "classes":
             return choose(mixture, targets, groups=None if task.groups is None else np.asarray(task.groups)[task.counted])
-        some = np.linspace(0, len(task.inputs) - 1, min(len(task.inputs), _ROWS_TO_COMPARE)).astype(np.int64)
-        known = (mixture, targets, weights, lambda: ensemble.mixture(task.inputs[some]))
+        known = (mixture, targets, weights, lambda rows: ensemble.mixture(task.inputs[task.counted[rows]]))
         if not is_number:
             return tempered(*known)
         factor = stretched(*known).factor

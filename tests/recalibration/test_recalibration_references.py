@@ -33,7 +33,7 @@ from deep_ensembles.recalibration import (
     variance_scaling,
 )
 from deep_ensembles.recalibration._base import _moments_of_normals
-from deep_ensembles.recalibration.of_ensembles import tempered
+from deep_ensembles.recalibration.of_ensembles import stretched, tempered
 
 quick = settings(deadline=None, derandomize=True, max_examples=40)
 
@@ -380,7 +380,21 @@ def test_the_temperature_of_an_ensemble_is_below_that_of_its_members(spread: flo
     members = Mixture(Categorical(logits=truth + wrong_by))
     single = Mixture(Categorical(logits=members.components.logits[:1]))
     of_single, of_all = (temperature(mixture, rows).temperature for mixture, rows in ((single, targets), (members, fresh)))
-    found = tempered(single, targets, torch.ones(n_members), lambda: members).temperature
+    found = tempered(single, targets, torch.ones(n_members), lambda rows: members[rows]).temperature
     assert of_all < found < of_single
-    alone = tempered(single, targets, torch.ones(1), lambda: members).temperature
+    alone = tempered(single, targets, torch.ones(1), lambda rows: members[rows]).temperature
     assert alone == pytest.approx(of_single, rel=1e-2)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.5])
+@pytest.mark.parametrize("noise", [0.7, 1.5])
+def test_the_factor_of_an_ensemble_is_found_from_single_members(spread: float, noise: float) -> None:
+    """Members that are wrong by noise of their own, of which one predicts each row out of fold."""
+    generator = torch.Generator().manual_seed(0)
+    targets = noise * torch.randn(50_000, generator=generator, dtype=torch.float64)
+    wrong_by = spread * torch.randn(5, len(targets), generator=generator, dtype=torch.float64)
+    members = Mixture(Normal(wrong_by, torch.ones_like(wrong_by)))
+    single = Mixture(Normal(wrong_by[:1], torch.ones_like(wrong_by[:1])))
+    found = stretched(single, targets, torch.ones(5), lambda rows: members[rows]).factor
+    z = ((targets - members.mean) ** 2).mean() / members.variance.mean()
+    assert found == pytest.approx(float(z) ** 0.5, rel=0.05)

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles.distributions import indexed, marginal
 from deep_ensembles.mixture import Mixture
 from deep_ensembles.recalibration._base import best_factor
 from deep_ensembles.recalibration.fits import Temperature, VarianceScaling, variance_scaling
 
+_ROWS_TO_COMPARE = 2000  # by which it is seen how members differ
 _LEAST_SEVERAL = 1.2  # members that predict a row out of fold, to see how they differ
 _TEMPERATURE_SPREAD = 0.4  # of the logarithm of temperatures, before any row is seen
 _MOST_SHARPENED = math.log(0.8)  # that the temperature of an ensemble is below that of single members, as a logarithm
@@ -27,7 +30,7 @@ def effective_members(weights: Tensor) -> float:
 
 
 def tempered(
-    mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture] | None = None
+    mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[np.ndarray], Mixture] | None = None
 ) -> Temperature:
     """One temperature for the probabilities of classes.
 
@@ -39,7 +42,8 @@ def tempered(
         mixture: out-of-fold predictions.
         targets: what came.
         weights: of all members of the ensemble.
-        predict: predictions of all members, to see how they differ; not needed where these are all.
+        predict: from numbers of these rows to predictions of all members, to see how they differ; not needed where one
+            member is all there is.
     """
     log = _log_temperature(mixture, targets)
     k, m = effective_members(mixture.weights), effective_members(weights)
@@ -48,7 +52,7 @@ def tempered(
         singles = torch.tensor([_log_temperature(Mixture(part), targets) for part in parts]).to(mixture.weights)
         log += (float(singles @ mixture.weights) - log) * (1 / m - 1 / k) / (1 - 1 / k)
     elif m > 1 and predict is not None:
-        log += _sharpening(predict(), log)
+        log += _sharpening(predict(_some(mixture)), log)
     return Temperature(math.exp(log))
 
 
@@ -69,24 +73,34 @@ def _sharpening(mixture: Mixture, log: float) -> float:
     return float(brentq(excess, _MOST_SHARPENED, 0.0, xtol=1e-4))
 
 
-def stretched(mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[], Mixture]) -> VarianceScaling:
+def stretched(
+    mixture: Mixture, targets: Tensor, weights: Tensor, predict: Callable[[np.ndarray], Mixture]
+) -> VarianceScaling:
     r"""One factor on all deviations.
 
     With r the variance between members in units of that within, k members have an error of $n + r/k$ and say
     $1 + r (1 - 1/k)$. The factor of out-of-fold predictions tells n, and so the factor for all members.
 
     Arguments:
-        mixture, targets, weights: as for `tempered`.
-        predict: as for `tempered`; members differ less where most have seen a row, but a single one not at all.
+        mixture, targets, weights, predict: as for `tempered`.
     """
     factor = variance_scaling(mixture, targets).factor
     k, m = effective_members(mixture.weights), effective_members(weights)
-    several, n = (mixture, k) if k >= _LEAST_SEVERAL else (predict(), m)
-    if not bool(marginal(several.components).variance.isfinite().all()):  # as of very heavy tails
+    if not bool(marginal(mixture.components).variance.isfinite().all()):  # as of very heavy tails
         return VarianceScaling(factor)
-    ratio = float((several.epistemic / several.aleatoric).clamp_max(10.0).mean()) * n / max(n - 1, 1e-9)
+    several, between, n = mixture, mixture.epistemic, k
+    if k < _LEAST_SEVERAL:
+        # Where all members but one have seen a row they differ too little, and that one differs too much from them: the
+        # variance between members that have not seen it is taken to be halfway.
+        several, everyone, n = mixture[_some(mixture)], predict(_some(mixture)), m
+        between = (everyone.epistemic + (several.mean - everyone.mean).square()) / 2
+    ratio = float((between / several.aleatoric).clamp_max(10.0).mean()) * n / max(n - 1, 1e-9)
     noise = max(factor**2 * (1 + ratio * (1 - 1 / k)) - ratio / k, 0.1 * factor**2)
     return VarianceScaling(((noise + ratio / m) / (1 + ratio * (1 - 1 / m))) ** 0.5)
+
+
+def _some(mixture: Mixture) -> np.ndarray:
+    return evenly_spaced(np.arange(mixture.batch_shape[0]), _ROWS_TO_COMPARE)
 
 
 def _log_temperature(mixture: Mixture, targets: Tensor) -> float:

@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Distribution, Normal
 
 from deep_ensembles import Ensemble, Mixture, censored
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles._tensors import is_structured, times_and_events
 from deep_ensembles.distributions import Delta, indexed, log_density, marginal, rescaled
 
@@ -38,7 +39,7 @@ def fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray
     same = marginal(ensemble.head(raw[None].detach()))
     if isinstance(same, Delta) or (isinstance(same, Normal) and not is_structured(y)):
         return None
-    rows = np.linspace(0, len(y) - 1, min(len(y), _CONSTANT_ROWS)).astype(np.int64)
+    rows = evenly_spaced(np.arange(len(y)), _CONSTANT_ROWS)
     targets = torch.from_numpy((times_and_events("y", y) if is_structured(y) else y.astype(np.float64))[rows])
     weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
     optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")

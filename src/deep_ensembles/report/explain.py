@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from deep_ensembles._checks import check_integer, require
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles._terminal import Listing
 from deep_ensembles.recalibration import Prediction
 from deep_ensembles.report.words import count, number, percent, with_error
@@ -110,7 +111,7 @@ def influences(predict: Predict, inputs: np.ndarray, columns: Sequence[Sequence[
     """
     check_integer("repeats", repeats, low=1)
     most = max(100, min(_MOST_ROWS, most_predictions // (repeats * max(1, len(columns)))))
-    rows = np.unique(np.linspace(0, len(inputs) - 1, min(len(inputs), most)).astype(np.int64))
+    rows = evenly_spaced(np.arange(len(inputs)), most)
     require(len(rows) > 1, "inputs", "at least 2 rows", len(inputs))
     inputs, generator = inputs[rows], np.random.default_rng(random_state)
     known = None if targets is None else torch.from_numpy(np.asarray(targets)[rows])

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from deep_ensembles import Checkpoint, Ensemble, Mixture, recalibration
-from deep_ensembles._splits import ComplementaryFolds, Split
+from deep_ensembles._splits import ComplementaryFolds, Split, evenly_spaced
 from deep_ensembles.columns import TableError
 from deep_ensembles.execution import Execution, chosen_execution
 from deep_ensembles.recalibration.fits import is_stretchable
@@ -233,9 +233,8 @@ def fit_by_recipe(task: Task, settings: TableSettings, effort: str | None = None
 
 def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableData) -> tuple[TableData, Mixture]:
     """Training rows, not too many, and what members predict for them that hold them out."""
-    mixture, rows = ensemble.out_of_fold(inputs), train.different
-    rows = rows[np.linspace(0, len(rows) - 1, min(len(rows), MOST_JUDGED)).astype(np.int64)]
-    return train.take(rows), mixture[torch.from_numpy(rows)]
+    rows = evenly_spaced(train.different, MOST_JUDGED)
+    return train.take(rows), ensemble.out_of_fold(inputs)[torch.from_numpy(rows)]
 
 
 def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, recalibrated: str) -> Evaluation:

@@ -19,6 +19,7 @@ from torch.distributions import Categorical, Distribution, Normal
 from deep_ensembles._arrow import pa
 from deep_ensembles._checks import require
 from deep_ensembles._files import write_model
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles.columns import TASKS, Boolean, Category, Column, Date, Schema, Target, check_fields, stored_schema
 from deep_ensembles.columns.date import CLOCKS
 from deep_ensembles.ensemble import Ensemble
@@ -85,8 +86,7 @@ class Profile:
 
 def profile_columns(schema: Schema, table: Any) -> list[dict[str, Any] | None]:
     """The profiles of columns in at most 20 000 rows of a table, as plain data for a model file; None for text."""
-    rows = np.unique(np.linspace(0, table.num_rows - 1, min(table.num_rows, _SAMPLE_ROWS)).astype(np.int64))
-    some = table.take(pa.array(rows))
+    some = table.take(pa.array(evenly_spaced(np.arange(table.num_rows), _SAMPLE_ROWS)))
     return [_profile(column, column.read(column.cells(some), "missing")) for column in schema.columns]
 
 

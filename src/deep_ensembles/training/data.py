@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from deep_ensembles._checks import require
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles._tensors import check_kind
 from deep_ensembles.training.parts import InputParts, split_item
 
@@ -362,11 +363,6 @@ class RobustScaling:
 
 
 Scaling = bool | RobustScaling
-
-
-def evenly_spaced(index: np.ndarray, most: int) -> np.ndarray:
-    """Some of the rows, at most so many, evenly spaced."""
-    return index[np.linspace(0, len(index) - 1, min(len(index), most)).astype(np.int64)]
 
 
 def row_statistics(rows: Rows, index: np.ndarray, of_inputs: Scaling, of_targets: Scaling = True) -> RowStatistics:

@@ -13,13 +13,14 @@ from torch.distributions import constraints
 
 from deep_ensembles._checks import require
 from deep_ensembles._random import seeded
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles.distributions import family
 from deep_ensembles.heads import TargetNeeds
 from deep_ensembles.members import Looped, Members, assemble
 from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Values, Vectors
 from deep_ensembles.training.batches import BatchLoader
 from deep_ensembles.training.blocks import Surveyed
-from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, evenly_spaced, row_statistics
+from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, row_statistics
 from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.parts import NetworkFactory
 from deep_ensembles.training.recipe import Recipe, Run

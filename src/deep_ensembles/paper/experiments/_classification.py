@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from deep_ensembles import Checkpoint, Cosine, Ensemble, Mixture, __version__, fit_ensemble, metrics, mlp, networks
 from deep_ensembles._checks import require
+from deep_ensembles._splits import evenly_spaced
 from deep_ensembles.images import ImageFolder
 from deep_ensembles.paper import datasets
-from deep_ensembles.paper.experiments._experiment import Cell, Outcome, evenly_spaced
+from deep_ensembles.paper.experiments._experiment import Cell, Outcome
 from deep_ensembles.perturbations import FastGradientSign, Perturbation, RandomSign
 from deep_ensembles.report.charts import Role
 

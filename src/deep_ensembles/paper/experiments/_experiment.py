@@ -203,13 +203,3 @@ class Experiment:
 def left_out(dataset: str) -> str:
     """The note on a data set that would have been used."""
     return f"{dataset} is not here and was left out; run: deep-ensembles data fetch {dataset}"
-
-
-def evenly_spaced(rows: np.ndarray, at_most: int | None) -> np.ndarray:
-    """All rows, or so many of them from the first to the last.
-
-    Example:
-        >>> evenly_spaced(np.arange(10), 4)
-        array([0, 3, 6, 9])
-    """
-    return rows if at_most is None or len(rows) <= at_most else rows[np.linspace(0, len(rows) - 1, at_most).astype(int)]

@@ -13,12 +13,12 @@ from sklearn.metrics import root_mean_squared_error
 
 from deep_ensembles import Constant, Cosine, FastGradientSign, Mixture, __version__, heads, metrics, mlp, scoring
 from deep_ensembles._random import Purpose, run_seeds, stream
-from deep_ensembles._splits import hold_out
+from deep_ensembles._splits import evenly_spaced, hold_out
 from deep_ensembles.baselines.mc_dropout import fit_dropout
 from deep_ensembles.distributions import Delta
 from deep_ensembles.fitting import CrossValidation, cross_validate
 from deep_ensembles.paper import datasets
-from deep_ensembles.paper.experiments._experiment import Cell, Outcome, Selection, evenly_spaced
+from deep_ensembles.paper.experiments._experiment import Cell, Outcome, Selection
 from deep_ensembles.paper.probabilistic_backpropagation import fit_runs
 from deep_ensembles.report.splits import over_splits
 
