@@ -142,7 +142,8 @@ class TestCandidates:
         trials += [
             selection._Trial(Candidate(Normal(), key, (8,)), None, np.array([score])) for key, score in by_scale.items()
         ]
-        beyond = [new for end, new in ((0.1, 0.03), (1.0, 3.0)) if by_scale[end] < by_scale[0.3]]
+        end = min(0.1, 1.0, key=by_scale.__getitem__)
+        beyond = [{0.1: 0.03, 1.0: 3.0}[end]] if by_scale[end] < by_scale[0.3] else []
         assert [candidate.scale for candidate in selection._next_frequencies(trials, SCALES)] == beyond
 
     def test_without_folds_nothing_is_compared(self) -> None:

@@ -39,6 +39,7 @@ _PILOT_PART, _PILOT_EPOCHS, _PILOT_MEMBERS = 0.5, 150, 3  # of the epochs, at mo
 _MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
+_STAGES = 3  # of trials that a search takes about, by which it is seen whether processes pay
 _PRIOR_ROWS = 5.0  # how many rows equal shares are worth
 
 
@@ -167,10 +168,13 @@ class _Search:
         settings = [self.settings(candidate, task, first + i) for i, candidate in enumerate(candidates)]
         self.n_trials += len(candidates)
         execution, verbose = self.choices.explicit.get("execution"), settings[0].get("verbose", 0)
-        where = suited(execution, len(candidates), sum(map(partial(_work, task.n_rows), builds, settings)))
+        work = list(map(partial(_work, task.n_rows), builds, settings))
+        where = suited(execution, len(candidates), _STAGES * sum(work))
         spreads = where.workers > 1 and len(candidates) > 1
         inside = {"verbose": 0} if spreads else {"execution": execution}
         items = [(i, builds[i], settings[i] | inside, i < needed) for i in range(len(candidates))]
+        if spreads and self.end == math.inf:
+            items.sort(key=lambda item: work[item[0]], reverse=True)  # so that none is left over that takes long
         data = (task.inputs, task.targets) if task.source is None else (task.source,)
         ensembles = dict[int, Ensemble | None]()
         with progress("comparing", len(items), "networks", verbose=verbose if spreads else 0) as update:
@@ -343,17 +347,18 @@ def _work(n_rows: int, build: Any, settings: Mapping[str, Any]) -> float:
     """About how many multiplications the training of an ensemble takes."""
     with seeded(0):
         sizes = [parameter.numel() for parameter in build().parameters() if not is_lazy(parameter)]
-    return float(sum(sizes)) * n_rows * settings["max_epochs"] * settings["n_members"]
+    passes = 1 if settings.get("perturbation") is None else 2
+    return float(sum(sizes)) * n_rows * settings["max_epochs"] * settings["n_members"] * passes
 
 
 def _next_frequencies(trials: Sequence[_Trial], scales: Sequence[float]) -> list[Candidate]:
-    """Waves of the frequency beyond each end of those that were tried, where that end was better than the middle."""
+    """Waves of the frequency beyond the better end of those that were tried, if it was better than the middle."""
     waves = {trial.candidate.scale: trial for trial in trials if trial.candidate.scale and not trial.candidate.has_bins}
     if len(waves) < len(scales) - 2 or not waves:
         return []
     low, middle, high = (waves[scale] for scale in sorted(waves))
-    beyond = [scale for end, scale in ((low, scales[0]), (high, scales[-1])) if end.score < middle.score]
-    return [replace(middle.candidate, scale=scale) for scale in beyond]
+    end, scale = (low, scales[0]) if low.score < high.score else (high, scales[-1])
+    return [replace(middle.candidate, scale=scale)] if end.score < middle.score else []
 
 
 def mixture_shares(log_likelihoods: np.ndarray) -> np.ndarray:

@@ -25,7 +25,8 @@ NOT_OFFERED = {"max_restarts", "members", "num_workers", "resumable"}
 OTHER_VALUES: dict[str, Any] = {
     "max_epochs": 3, "batch_size": 7, "drop_last": False, "averaging": 3.0,
     "learning_rate": 0.5, "schedule": Cosine(), "optimizer": AdamW(), "weight_decay": 0.1,
-    "clip_norm": 2.0, "early_stopping": True, "validation_fraction": 0.3, "patience": 4, "folds": ComplementaryFolds(2),
+    "clip_norm": 2.0, "early_stopping": True, "validation_fraction": 0.3, "patience": 4, "patience_factor": 2.0,
+    "folds": ComplementaryFolds(2),
     "time_limit": 60.0, "resampling": Bootstrap(), "checkpoint": Checkpoint("state"), "device": "cpu", "verbose": 1,
     "standardize_inputs": False, "standardize_targets": False, "precision": "bf16",
 }  # fmt: skip

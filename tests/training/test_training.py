@@ -183,6 +183,20 @@ def test_early_stopping_keeps_each_members_best_epoch() -> None:
         torch.testing.assert_close(weights(alone, m), weights(ensemble, m), rtol=1e-3, atol=1e-4)
 
 
+def test_patience_grows_with_the_best_epoch() -> None:
+    """Members stop after so many times the epochs up to their best, but neither within 30 nor after `patience`."""
+    x, y = data(120)
+    ensemble = fit_ensemble(
+        partial(mlp, 3, 2, (64,)), x, y, max_epochs=400, learning_rate=0.01, early_stopping=True, patience=90,
+        patience_factor=0.5, random_state=0,
+    )  # fmt: skip
+    scores = ensemble.history[1]
+    epochs, best = (~np.isnan(scores)).sum(axis=1), np.nanargmin(scores, axis=1) + 1
+    assert (epochs - best).tolist() == np.ceil(np.clip(0.5 * best, 30, 90)).tolist()
+    assert len(set((epochs - best).tolist())) > 2
+    assert Recipe(patience=90).waits(best).tolist() == [90] * 5
+
+
 def test_held_out_rows_are_not_trained_on() -> None:
     """Neither by the networks nor by the standardisation; and each class gives its share."""
     x, y = data(100)

@@ -30,6 +30,7 @@ from deep_ensembles.tabular.head import Bounds, name_of
 from deep_ensembles.tabular.model import Profiler, TableModel, profile_columns, sampled_keys
 from deep_ensembles.tabular.settings import TableSettings
 from deep_ensembles.tabular.show import chosen_listing
+from deep_ensembles.training import Recipe
 from deep_ensembles.training.blocks import row_keys
 
 ENOUGH = 20  # rows to choose a recalibration by
@@ -195,8 +196,9 @@ def _training(ensemble: Ensemble, chosen: Mapping[str, Any], limit: float | None
     """How many epochs there were, and what a time limit cut; without seconds, which the same model need not share."""
     losses, scores = np.asarray(ensemble.history)
     epochs, most = np.isfinite(losses).sum(1), chosen["max_epochs"]
-    waited = epochs - 1 - np.where(np.isfinite(scores), scores, np.inf).argmin(1)  # since the best
-    is_cut = limit is not None and ((epochs < most) & (waited < chosen.get("patience", most))).any()
+    best = np.where(np.isfinite(scores), scores, np.inf).argmin(1) + 1
+    recipe = Recipe(patience=chosen.get("patience", most), patience_factor=chosen.get("patience_factor"))
+    is_cut = limit is not None and ((epochs < most) & (epochs - best < recipe.waits(best))).any()
     cut = " and ".join(["epochs"] * bool(is_cut) + ["what else to try"] * tries_less)
     told = f"; the time limit of {limit:g} s cut {cut}" if cut else ""
     done = f"{epochs.max()}" if epochs.min() == epochs.max() else f"{epochs.min()} to {epochs.max()}"

@@ -272,8 +272,9 @@ class _Session:
 
     def _drop_finished(self) -> None:
         """Train on with the unfinished runs only, so that the stack shrinks as runs stop."""
-        done = self.state.epoch[self.active] >= self.recipe.max_epochs
-        done |= self._early_stopping & (self.state.epochs_since_best[self.active] >= self.recipe.patience)
+        epoch, waited = self.state.epoch[self.active], self.state.epochs_since_best[self.active]
+        done = epoch >= self.recipe.max_epochs
+        done |= self._early_stopping & (waited >= self.recipe.waits(epoch - waited))
         if done.any():
             remaining = np.flatnonzero(~done).tolist()
             stack = self.stack.select(remaining) if remaining else self.stack

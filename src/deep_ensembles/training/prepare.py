@@ -110,7 +110,8 @@ def fingerprint(training: Training, members: Members) -> str:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     digest.update(repr(members.modules[0]).encode())
     names = ("max_epochs", "batch_size", "drop_last", "learning_rate", "schedule", "optimizer", "weight_decay", "clip_norm",
-             "averaging", "patience", "standardize_inputs", "standardize_targets", "max_restarts", "precision")  # fmt: skip
+             "averaging", "patience", "patience_factor", "standardize_inputs", "standardize_targets", "max_restarts",
+             "precision")  # fmt: skip
     parts = [algorithm.criterion.head, algorithm.criterion.rule, algorithm.perturbation]
     parts += [getattr(recipe, name) for name in names]
     digest.update("\n".join(map(_identity, parts)).encode())

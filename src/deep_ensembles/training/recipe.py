@@ -15,6 +15,8 @@ from deep_ensembles.training.checkpoint import Checkpoint
 from deep_ensembles.training.data import RobustScaling
 from deep_ensembles.training.optimization import Adam, Constant, Optimizer, Schedule
 
+_LEAST_PATIENCE = 30  # epochs, as scores go up and down
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -34,6 +36,7 @@ class Recipe:
         folds: `ComplementaryFolds()` to let members hold out complementary folds instead, with or without early stopping;
             `Ensemble.out_of_fold` then predicts every training row by members that never saw it.
         patience: stop a member after so many epochs without improvement.
+        patience_factor: stop it sooner, after so many times the epochs up to its best one, but not within 30.
         time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far; rows larger
             than memory are stopped within an epoch.
         resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
@@ -63,6 +66,7 @@ class Recipe:
     early_stopping: bool = False
     validation_fraction: float = 0.1
     patience: int = 20
+    patience_factor: float | None = None
     folds: ComplementaryFolds | None = None
     time_limit: float | None = None
     resampling: Resampling | None = None
@@ -93,12 +97,18 @@ class Recipe:
         check_number("learning_rate", self.learning_rate, low=0, above=True)
         check_number("weight_decay", self.weight_decay, low=0)
         check_number("validation_fraction", self.validation_fraction, low=0, above=True, high=0.99)
-        for name in ("clip_norm", "averaging", "time_limit"):
+        for name in ("clip_norm", "averaging", "patience_factor", "time_limit"):
             check_number(name, getattr(self, name), low=0, above=True, optional=True)
         require(isinstance(self.folds, ComplementaryFolds | None), "folds", "None or `ComplementaryFolds()`", self.folds)
         for name in ("drop_last", "early_stopping", "resumable", "standardize_inputs", "standardize_targets"):
             if not (name.startswith("standardize") and isinstance(getattr(self, name), RobustScaling)):
                 check_flag(name, getattr(self, name))
+
+    def waits(self, best: np.ndarray) -> np.ndarray:
+        """For how many epochs without improvement members go on that had so many up to their best one."""
+        if self.patience_factor is None:
+            return np.full_like(best, self.patience)
+        return np.minimum(self.patience, np.maximum(_LEAST_PATIENCE, self.patience_factor * best))
 
     def batch_sizes(self, n_rows: int) -> list[int]:
         """The sizes of the batches of an epoch."""
