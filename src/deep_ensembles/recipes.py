@@ -217,7 +217,7 @@ class Choices:
             "clip_norm": 1.0,
             "early_stopping": task.n_rows > 1,
             "patience": max(20, epochs // 4),
-            "patience_factor": None if "patience" in self.explicit else 1.5,
+            "patience_factor": None if "patience" in self.explicit else 1.25,
             "standardize_inputs": RobustScaling(),
             "standardize_targets": RobustScaling() if task.has_outliers else True,
         }

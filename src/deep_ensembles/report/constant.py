@@ -35,25 +35,25 @@ def fitted_constant(ensemble: Ensemble, y: np.ndarray, sample_weight: np.ndarray
     None for points, and for normals unless targets are censored. They are what a report compares a model with: a
     prediction of the same family that knows no inputs.
     """
-    raw = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64).requires_grad_()
-    same = marginal(ensemble.head(raw[None].detach()))
+    from scipy.optimize import minimize  # late, as it takes half a second; torch's optimisers take three times that
+
+    start = torch.linspace(-0.1, 0.1, ensemble.n_outputs, dtype=torch.float64)
+    same = marginal(ensemble.head(start[None]))
     if isinstance(same, Delta) or (isinstance(same, Normal) and not is_structured(y)):
         return None
     rows = evenly_spaced(np.arange(len(y)), _CONSTANT_ROWS)
     targets = torch.from_numpy((times_and_events("y", y) if is_structured(y) else y.astype(np.float64))[rows])
     weights = torch.ones(len(rows)) if sample_weight is None else torch.from_numpy(sample_weight[rows])
-    optimizer = torch.optim.LBFGS([raw], max_iter=100, line_search_fn="strong_wolfe")
 
-    def loss() -> torch.Tensor:
-        optimizer.zero_grad()
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        raw = torch.from_numpy(values).requires_grad_()
         constant = _in_units(ensemble, raw)
         scores = censored()(constant, targets) if is_structured(y) else -log_density(constant, targets)
-        value = (scores * weights).sum() / weights.sum()
-        value.backward()
-        return value
+        mean = (scores * weights).sum() / weights.sum()
+        return mean.item(), torch.autograd.grad(mean, raw)[0].numpy()
 
-    optimizer.step(loss)
-    return raw.tolist() if bool(raw.isfinite().all()) else None
+    raw = minimize(loss, start.numpy(), jac=True, method="L-BFGS-B", options={"maxiter": 100}).x
+    return raw.tolist() if np.isfinite(raw).all() else None
 
 
 def _in_units(ensemble: Ensemble, raw: torch.Tensor) -> Distribution:
