@@ -120,6 +120,13 @@ def test_categories_that_training_did_not_see_are_told(model: DeepEnsembleRegres
     assert [(column.column, column.rows) for column in shown] == [("pet", 3)]
 
 
+def test_words_among_numbers_are_refused_with_what_an_estimator_offers(model: DeepEnsembleRegressor) -> None:
+    frame = FRAME.astype({"size": object})
+    frame.loc[9, "size"] = "large"
+    with pytest.raises(ValueError, match="column `size`: 'large' in row 3 is not a number; correct it, or leave it empty$"):
+        model.predict(frame)
+
+
 def test_reports_and_explanations_name_the_columns_of_the_frame(model: DeepEnsembleRegressor, tmp_path: Path) -> None:
     model.report(FRAME, Y).save(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
+from deep_ensembles.columns._column import TableError, UnreadableValue
 from deep_ensembles.columns._parsing import plain
 from deep_ensembles.columns._schema import Schema, infer_schema
 from deep_ensembles.columns.category import Category
@@ -59,7 +60,11 @@ def encode_frame(schema: Schema, data: Any, names: Sequence[str]) -> tuple[NDArr
     """Inputs of new rows, values by column, and of columns with values that training did not see name, summary, count, share
     and examples; a warning tells of categories among them."""
     table = arrow_table(data, names)
-    inputs, unseen = schema.encode_with_unseen(table)
+    try:
+        inputs, unseen = schema.encode_with_unseen(table)
+    except UnreadableValue as error:  # whose message names a setting that estimators do not have
+        place = f"column `{error.column}`: {error.value!r} in row {error.row}"
+        raise TableError(f"{place} is not a {error.kind}; correct it, or leave it empty") from None
     found = []
     for column, chosen in zip(schema.columns, unseen.T, strict=True):
         if n := int(chosen.sum()):
