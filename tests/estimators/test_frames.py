@@ -123,7 +123,7 @@ def test_categories_that_training_did_not_see_are_told(model: DeepEnsembleRegres
 def test_words_among_numbers_are_refused_with_what_an_estimator_offers(model: DeepEnsembleRegressor) -> None:
     frame = FRAME.astype({"size": object})
     frame.loc[9, "size"] = "large"
-    with pytest.raises(ValueError, match="column `size`: 'large' in row 3 is not a number; correct it, or leave it empty$"):
+    with pytest.raises(ValueError, match=r"column `size`: 'large' in row 3 is not a number; correct it, or leave it empty$"):
         model.predict(frame)
 
 
