@@ -173,3 +173,15 @@ def test_of_copies_one_is_judged(tmp_path: Path, settings: dict[str, Any]) -> No
     else:
         assert fitted.evaluation.n_rows == 130
         assert any(str(line).startswith("370 rows are used, 130 of them different; as they are few") for line in lines)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.05])
+def test_rows_that_meet_by_chance_are_all_judged(tmp_path: Path, share: float) -> None:
+    """Of few categories many rows are equal, with other outcomes: to judge each once would change the shares of classes."""
+    generator = np.random.default_rng(0)
+    frame = pd.DataFrame({name: generator.integers(0, 3, 3000).astype(str) for name in "abcdef"})
+    frame["z"] = np.append(generator.normal(size=600), np.zeros(2400))
+    frame["y"] = np.where(generator.random(3000) < share, "yes", "no")
+    data, _ = read(frame, tmp_path)
+    assert data.copies is not None
+    assert len(data.different) == 3000

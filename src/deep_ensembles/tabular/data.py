@@ -22,6 +22,7 @@ from deep_ensembles.tabular.suspicions import Suspicions, find_copies
 Log = Callable[[str | Listing], None]
 LEAST_ROWS = 10
 MOST_JUDGED = 20_000
+_UNEQUAL = 0.2  # of the rows of equal inputs that would differ in their targets by chance, up to which they are copies
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +74,20 @@ class TableData:
 
     @property
     def different(self) -> NDArray[np.int64]:
-        """The rows to judge by: of copies with the same target the first alone, as all of them would feign certainty."""
+        """The rows to judge by: of copies with the same target the first alone, as all of them would feign certainty.
+
+        All rows where those of equal inputs differ in their targets nearly as any others do: there inputs are so few that
+        rows meet by chance.
+        """
         if self.copies is None:
             return np.arange(len(self))
-        return np.sort(np.unique(np.column_stack([self.copies, self.y]), axis=0, return_index=True)[1])
+        _, first, group, counts = np.unique(self.copies, return_index=True, return_inverse=True, return_counts=True)
+        value = np.unique(self.y, axis=0, return_inverse=True)[1].reshape(-1)
+        n_unequal = (value != value[first][group]).sum()
+        n_by_chance = counts[counts > 1].sum() * (1 - np.square(np.bincount(value) / len(self)).sum())
+        if n_unequal > _UNEQUAL * n_by_chance:
+            return np.arange(len(self))
+        return np.sort(np.unique(np.column_stack([self.copies, value]), axis=0, return_index=True)[1])
 
     @property
     def together(self) -> NDArray[np.int64] | None:
