@@ -283,6 +283,7 @@ def test_all_of_many_rows_are_trained_on_and_judged_out_of_fold_by_default(
     found = fitted(table, tmp_path, settings)
     ensemble = found.model.ensemble
     assert found.model.facts["rows"] == {"trained": 200, "held_out": 0}
+    assert found.evaluation.about["Each row judged by"] == f"1 of {ensemble.n_members} networks, which did not see it"
     assert found.evaluation.n_rows == 200
     means = ensemble.out_of_fold(found.model.schema.encode(table)).mean.numpy()
     price = table["price"].to_numpy()

@@ -111,6 +111,7 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
     log(chosen_listing(facts["chosen"] | {"head": name_of(ensemble.head)}, settings.explicit))
     log(f"recalibration: {recalibrated}")
     log(f"training took {seconds:.0f} s: {facts['training']}")
+    about = {"Recalibration": recalibrated}
     if unseen is not None and known is not rest:
         rows = rest.different
         judged, batches = rest.take(rows), iter([model.batch(unseen[rows], rest.y[rows])])
@@ -119,10 +120,13 @@ def fit_table(data: Any, settings: TableSettings, *, log: Log = print, checkpoin
         batches = (_nested(train, inputs, settings, *part) for part in parts)
     else:
         judged, batches = known.take(np.concatenate(held.parts())), held.batches()
+        if mixture.n_members < ensemble.n_members:
+            who = about["Each row judged by"] = f"{mixture.n_members} of {ensemble.n_members} networks, which did not see it"
+            log(f"each row is judged by {who}; all together usually do a little better")
     if len(judged) < _FEW:
         without = " and are those without recalibration" if ensemble.recalibration and len(judged) < ENOUGH else ""
         log(f"note: {len(judged)} rows are few to judge by; the scores below say little{without}")
-    evaluation = _evaluated(batches, judged, model, recalibrated)
+    evaluation = _evaluated(batches, judged, model, about)
     scores = {score.name: score.ensemble for score in evaluation.scores}
     shares = [score.name for score in evaluation.scores if score.share]
     return FittedTable(replace(model, facts=facts | {"held_out_scores": scores, "shares": shares}), evaluation)
@@ -239,9 +243,9 @@ def _out_of_fold(ensemble: Ensemble, inputs: NDArray[np.float32], train: TableDa
     return train.take(rows), ensemble.out_of_fold(inputs)[torch.from_numpy(rows)]
 
 
-def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, recalibrated: str) -> Evaluation:
+def _evaluated(batches: Iterator[Batch], judged: TableData, model: TableModel, about: dict[str, str]) -> Evaluation:
     """Scores of rows that neither the networks nor the recalibration they are scored with have seen."""
-    about = {"Predicted": f"{model.target.name} ({model.target.task})", "Recalibration": recalibrated}
+    about = {"Predicted": f"{model.target.name} ({model.target.task})"} | about
     columns = {name: judged.table[name] for name in model.schema.names[:SHOWN_COLUMNS]}
     time, is_new = time_column(model.schema, model.facts, judged.table.column_names), model.facts["rows"]["held_out"] > 0
     profiler = Profiler(model.schema, model.facts if is_new else {})
