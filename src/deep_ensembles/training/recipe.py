@@ -36,7 +36,7 @@ class Recipe:
         folds: `ComplementaryFolds()` to let members hold out complementary folds instead, with or without early stopping;
             `Ensemble.out_of_fold` then predicts every training row by members that never saw it.
         patience: stop a member after so many epochs without improvement.
-        patience_factor: stop it sooner, after so many times the epochs up to its best one, but not within 30.
+        patience_factor: stop it sooner: after so many times the epochs up to its best one, at least 30, without improvement.
         time_limit: stop all members after the epoch that exceeds so many seconds, and keep what is best so far; rows larger
             than memory are stopped within an epoch.
         resampling: `None` for all rows (as in the paper), `Bootstrap()` or `Subsample(fraction)`.
