@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles._random import Purpose, stream
 from deep_ensembles.members import Members, copy_members
-from deep_ensembles.training.batches import Batch, Segment, Steps, segments
+from deep_ensembles.training.batches import Batch, Segment, Steps, batch_sizes, segments
 from deep_ensembles.training.checkpoint import CheckpointWriter, postponed_interrupts
 from deep_ensembles.training.data import Rows, Seen
 from deep_ensembles.training.prepare import Trained, Training, fingerprint, prepare
@@ -228,26 +228,26 @@ class _Session:
         return finite
 
     def _held_out_scores(self) -> np.ndarray:
-        """The mean score of each active run on the rows it holds out; NaN where it holds out none."""
-        loader, members = self.loader, self.stack.evaluated()
-        found: list[list[tuple[Tensor, ...]]] = [[] for _ in self.active]  # losses, weights and raw outputs by run
-        for segment in segments([len(self.runs[r].validation) for r in self.active], _EVALUATION_ROWS):
-            runs = self.active[segment.start : segment.stop]
-            window = members.window(segment.start, segment.stop)
-            index = np.stack([self.runs[r].validation[segment.rows] for r in runs])
-            for inputs, targets, weights in loader.blocks(index, runs, loader.group_steps(len(runs), segment.sizes)):
-                raw = window(inputs)
-                losses = self.algorithm.criterion.losses(raw, targets).cpu().double()
-                counts = torch.ones_like(losses) if weights is None else weights.cpu().double()
-                for i, parts in enumerate(zip(losses, counts, raw.cpu(), strict=True), segment.start):
-                    found[i].append(parts)
-        return np.array([self._held_out_score(r, parts) for r, parts in zip(self.active, found, strict=True)])
+        """The mean score of each active run on the rows it holds out; NaN where it holds out none.
 
-    def _held_out_score(self, r: int, parts: list[tuple[Tensor, ...]]) -> float:
+        Runs that hold out fewer rows than others see some twice, which do not count: one pass of all costs less than several.
+        """
+        loader, members = self.loader, self.stack.evaluated()
+        counts = [len(self.runs[r].validation) for r in self.active]
+        kept = [self.runs[r].validation if n else self.runs[r].rows for r, n in zip(self.active, counts, strict=True)]
+        index = np.stack([np.resize(rows, max(counts)) for rows in kept])
+        parts = loader.group_steps(len(counts), batch_sizes(max(counts), _EVALUATION_ROWS))
+        found = []
+        for inputs, targets, weights in loader.blocks(index, self.active, parts):
+            raw = members(inputs)
+            losses = self.algorithm.criterion.losses(raw, targets).cpu().double()
+            found.append((losses, torch.ones_like(losses) if weights is None else weights.cpu().double(), raw.cpu()))
+        whole = [torch.cat(part, 1) for part in zip(*found, strict=True)]
+        by_run = ((r, *(part[i, :n] for part in whole)) for i, (r, n) in enumerate(zip(self.active, counts, strict=True)))
+        return np.array([self._held_out_score(*of_run) for of_run in by_run])
+
+    def _held_out_score(self, r: int, losses: Tensor, weights: Tensor, raw: Tensor) -> float:
         """The mean score of a run; the halves of its held-out rows decide which predictions to keep of each other."""
-        if not parts:
-            return math.nan
-        losses, weights, raw = (torch.cat(part) for part in zip(*parts, strict=True))
         n_first = self.runs[r].n_first_half
         if n_first:
             halves = (slice(0, n_first), slice(n_first, None))
