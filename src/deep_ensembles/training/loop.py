@@ -207,7 +207,8 @@ class _Session:
         """Score every run, keep the best weights, restart what diverged, drop what is finished, write a checkpoint."""
         losses = self.loss.cpu().double().numpy() / n_rows
         scores = self._held_out_scores() if self._early_stopping.any() else np.full(len(self.active), np.nan)
-        finite = np.isfinite(losses) & self._finite() & (np.isfinite(scores) | ~self._early_stopping)
+        finite = np.isfinite(losses) & self._finite(probes=bool(np.isnan(scores).any()))
+        finite &= np.isfinite(scores) | ~self._early_stopping
         if not finite.all():
             self._restart(np.flatnonzero(~finite).tolist())
         better = self.state.end_epoch(self.active, finite, losses, scores, self._early_stopping)
@@ -217,10 +218,10 @@ class _Session:
         self._drop_finished()
         self._save(int(self.state.epoch.max()))
 
-    def _finite(self) -> np.ndarray:
-        """Whether each active run is finite: its parameters, its buffers, and its output for a few rows."""
+    def _finite(self, probes: bool) -> np.ndarray:
+        """Whether each active run is finite: its parameters, its buffers, and with `probes` its output for a few rows."""
         members, finite = self.stack.evaluated(), np.ones(len(self.active), dtype=bool)
-        tensors = [members(self._probe), *members.buffers.values()]
+        tensors = [*([members(self._probe)] if probes else []), *members.buffers.values()]
         for stack in (self.stack.members.parameters, members.parameters):
             tensors += [] if bool(stack.flat.sum().isfinite()) else stack.views.values()  # one sum shows most of the time
         for tensor in tensors:
