@@ -229,6 +229,17 @@ def test_what_a_threshold_reaches_is_judged_by_rows_that_did_not_choose_it() -> 
     assert np.mean(np.abs(honest) < 2) > 0.85
 
 
+def test_no_threshold_reaches_more_than_the_rows_that_it_keeps() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        confidence = rng.uniform(size=200)
+        right = (rng.uniform(size=200) < confidence**0.1).astype(float)
+        for line in thresholds(confidence, right, [0.95, 0.99], at_least=True)[1:]:
+            assert line.reached <= right[confidence >= line.threshold].mean() + 1e-12
+        for line in thresholds(1 - confidence, 1 - right, [0.05, 0.01], at_least=False)[1:]:
+            assert line.reached >= (1 - right)[1 - confidence <= line.threshold].mean() - 1e-12
+
+
 def test_curves_of_error() -> None:
     prediction, target = numbers(200)
     curves = full(prediction, target).curves

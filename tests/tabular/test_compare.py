@@ -173,7 +173,9 @@ def test_weights_count_for_every_method(tmp_path: Path) -> None:
     inputs = infer_schema(data.table, "price", drop=[*NO_INPUTS, "weight"]).encode(data.table)
     folds = [(np.arange(200), np.flatnonzero(~light))]
     how = {"checkpoint": None, "execution": None, "verbose": 0}
-    for method, (prediction,) in _compare._Methods(inputs, inputs, data, folds, settings, how).predictions(quiet).items():
+    networks = (SINGLE, _compare.DROPOUT, _compare.MSE)
+    methods = _compare._Methods(inputs, inputs, data, folds, settings, how, networks)
+    for method, (prediction,) in methods.predictions(quiet).items():
         assert float(prediction.mean.mean()) < 2500, method
 
 

@@ -119,6 +119,11 @@ def nulls(values: pa.Array) -> NDArray[np.bool_]:
     return values.is_null().to_numpy(zero_copy_only=False)
 
 
+def unread(texts: pa.Array, read: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which texts are there, but were not read as a number."""
+    return np.isnan(read) & ~nulls(texts)
+
+
 def flags(values: pa.Array) -> NDArray[np.bool_]:
     """Booleans of an array, False for null."""
     return pc.fill_null(values, False).to_numpy(zero_copy_only=False)

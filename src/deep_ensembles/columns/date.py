@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from deep_ensembles._arrow import pa, pc
 from deep_ensembles.columns._column import unreadable_words
-from deep_ensembles.columns._parsing import NOTHING, flags, floats, gap_words, is_date, levels_of, nulls, plain, text
+from deep_ensembles.columns._parsing import NOTHING, flags, floats, gap_words, is_date, levels_of, plain, text, unread
 from deep_ensembles.columns.number import READABLE, Scaled, column_statistics
 
 _DAY = 86400
@@ -76,7 +76,14 @@ class Date(Scaled):
     def parse(self, values: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         if is_date(values.type):
             return seconds_since_1970(values), np.zeros(len(values), bool)
-        return parse_dates_or_iso(text(values, (*self.gaps, *self.words, *NOTHING)), self.pattern)
+        texts = text(values, (*self.gaps, *self.words, *NOTHING))
+        read, bad = parse_dates(texts, self.pattern)
+        # Texts that are not of the pattern may be ISO dates, or clocks with or without seconds.
+        for other in CLOCKS if self.pattern in CLOCKS else (ISO,):
+            if bad.any() and other != self.pattern:
+                standard = parse_dates(texts, other)[0]
+                read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
+        return read, bad
 
     def values(self, read: NDArray[np.float64]) -> NDArray[np.float64]:
         known = ~np.isnan(read)
@@ -203,16 +210,6 @@ def cyclic_part(read: NDArray[np.float64], part: str) -> NDArray[np.float64]:
     return np.where(known, months / 12, np.nan)
 
 
-def parse_dates_or_iso(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """As `parse_dates`, where texts that are not of the pattern may be ISO dates, or clocks with or without seconds."""
-    read, bad = parse_dates(texts, pattern)
-    for other in CLOCKS if pattern in CLOCKS else (ISO,):
-        if bad.any() and other != pattern:
-            standard = parse_dates(texts, other)[0]
-            read, bad = np.where(bad, standard, read), bad & np.isnan(standard)
-    return read, bad
-
-
 def parse_dates(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Dates in trimmed text as seconds since 1970, UTC unless they say otherwise, and which texts are none.
 
@@ -221,18 +218,17 @@ def parse_dates(texts: pa.Array, pattern: str) -> tuple[NDArray[np.float64], NDA
         (array([86400.,    nan,    nan]), array([False,  True, False]))
     """
     if pattern in (ISO, QUARTER):
-        return _iso_seconds(texts) if pattern == ISO else _quarter_seconds(texts)
-    if pattern == "%Y%m%d":
-        texts = pc.if_else(pc.match_substring_regex(texts, r"^\d{8}$"), texts, "")
+        read = _iso_seconds(texts) if pattern == ISO else _quarter_seconds(texts)
+        return read, unread(texts, read)
     # 1.2.3 is a version: years have four digits, or two after two more pairs.
-    if "%y" in pattern:
-        texts = pc.if_else(pc.match_substring_regex(texts, _SHORT_YEAR), texts, pa.scalar("", texts.type))
+    if shape := r"^\d{8}$" if pattern == "%Y%m%d" else _SHORT_YEAR * ("%y" in pattern):
+        texts = pc.if_else(pc.match_substring_regex(texts, shape), texts, pa.scalar("", texts.type))
     read = seconds_since_1970(pc.strptime(texts, format=pattern, unit="s", error_is_null=True))
     read[read < _YEAR_1000] = np.nan
-    return read, np.isnan(read) & ~nulls(texts)
+    return read, unread(texts, read)
 
 
-def _quarter_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _quarter_seconds(texts: pa.Array) -> NDArray[np.float64]:
     """The first day of quarters such as 2020-Q4, Q4 2020 and 4Q2020."""
     read = np.full(len(texts), np.nan)
     for pattern, order in _QUARTERS.items():
@@ -240,10 +236,10 @@ def _quarter_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.b
         tidy = pc.replace_substring_regex(texts.filter(pa.array(found)), pattern, order).to_pylist()
         months = [3 * (4 * int(text[:4]) + int(text[5])) - 3 - 12 * 1970 for text in tidy]
         read[found] = np.array(months, "datetime64[M]").astype("datetime64[s]").astype(np.float64)
-    return read, np.isnan(read) & ~nulls(texts)
+    return read
 
 
-def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _iso_seconds(texts: pa.Array) -> NDArray[np.float64]:
     looks = pc.match_substring_regex(
         texts, r"^[+-]?\d{4}-\d\d-\d\d([Tt ]\d\d(:\d\d(:\d\d(\.\d{1,9})?)?)?\s?([Zz]|[+-]\d\d(:?\d\d)?)?)?$"
     )
@@ -253,8 +249,7 @@ def _iso_seconds(texts: pa.Array) -> tuple[NDArray[np.float64], NDArray[np.bool_
     nothing = pa.scalar(None, tidy.type)
     naive = _cast(pc.if_else(zoned, nothing, tidy), pa.timestamp("us"))
     aware = _cast(pc.if_else(zoned, tidy, nothing), pa.timestamp("us", "UTC"))
-    read = np.where(np.isnan(naive), aware, naive)
-    return read, np.isnan(read) & ~nulls(texts)
+    return np.where(np.isnan(naive), aware, naive)
 
 
 def _cast(texts: pa.Array, kind: pa.DataType) -> NDArray[np.float64]:
@@ -323,4 +318,4 @@ def not_dates(values: pa.Array | pa.ChunkedArray) -> NDArray[np.bool_] | None:
     """
     texts = text(values)
     draft = draft_date(*levels_of(texts), _MOST)
-    return None if draft is None else parse_dates(texts, draft[0])[1] & ~nulls(texts)
+    return None if draft is None else parse_dates(texts, draft[0])[1]

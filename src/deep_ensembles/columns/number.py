@@ -193,10 +193,10 @@ def draft_number(name: str, levels: pa.Array, counts: NDArray[np.int64], decimal
     # Where most texts are no numbers, or words are no known units, people did not mix units.
     mixed = 2 * sum(totals.values()) > counts.sum() and totals.keys() <= {"", *_KNOWN}
     others = tuple(sorted(other for other in totals if other not in factors)) if mixed else ()
-    if _unread(levels, read).any() and np.isnan(lasting := _durations(levels, clocks)).sum() < np.isnan(read).sum():
+    if parsing.unread(levels, read).any() and np.isnan(lasting := _durations(levels, clocks)).sum() < np.isnan(read).sum():
         unit = next((unit for unit in ("day", "h", "min") if np.nanmedian(lasting) >= _TIMES[unit]), "s")
         read, converted, others = lasting / _TIMES[unit], (), ()
-    bad = _unread(levels, read)
+    bad = parsing.unread(levels, read)
     gaps = parsing.gap_words(levels, counts, bad)
     counts = counts * ~parsing.flags(pc.is_in(levels, pa.array(gaps, levels.type)))
     column = Number(name, decimal=mark, unit=unit, converted=converted, gaps=gaps)
@@ -298,7 +298,7 @@ def parse_numbers(text: pa.Array, decimal: str, unit: str = "") -> tuple[NDArray
     read = read * np.array([factors.get(name, np.nan) for name in units])[codes]
     if unit in _TIMES and np.isnan(read).any():
         read = np.where(np.isnan(read), _durations(text) / _TIMES[unit], read)
-    return read, _unread(text, read)
+    return read, parsing.unread(text, read)
 
 
 def _factors(unit: str, totals: Mapping[str, float] = {}) -> dict[str, float]:
@@ -306,10 +306,6 @@ def _factors(unit: str, totals: Mapping[str, float] = {}) -> dict[str, float]:
     kinds = [kind for kind in _CONVERTIBLE if unit in kind] or [{unit: 1.0}]
     kind = max(kinds, key=lambda kind: sum(rows for name, rows in totals.items() if name in kind))
     return {"": 1.0} | {name: factor / kind[unit] for name, factor in kind.items()}
-
-
-def _unread(text: pa.Array, read: NDArray[np.float64]) -> NDArray[np.bool_]:
-    return np.isnan(read) & ~parsing.nulls(text)
 
 
 def _split(text: pa.Array, decimal: str) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:

@@ -17,7 +17,7 @@ from deep_ensembles.mixture import Mixture, precise
 from deep_ensembles.recalibration import Prediction, Recalibrated
 from deep_ensembles.report import classes, numbers, times
 from deep_ensembles.report.evaluation import Evaluation, Unseen
-from deep_ensembles.report.rows import MIN_ROWS, Columns, RowFacts, Rows, Sources, Subject, has_thirds, over_time, recalled
+from deep_ensembles.report.rows import Columns, RowFacts, Rows, Sources, Subject, over_time, recalled
 from deep_ensembles.report.segments import drifts, grouped, segments
 from deep_ensembles.report.summary import summarized
 from deep_ensembles.report.words import lead_verdict
@@ -109,9 +109,9 @@ def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFac
         error = 1 - rows["correct"] if is_class else rows["distance"]
         fields["segments"] = found = segments(groups, error, rows["confidence" if is_class else "inside"])
         verdicts |= {} if found is None else {"segments": found.verdict(is_class)}
-        if facts.times is not None and evaluation.n_rows >= 3 * MIN_ROWS and has_thirds(facts.times):
-            values = error if is_class else rows[subject.point] - rows["actual"]
-            curves["time"], verdicts["time"] = over_time(facts.times, values, is_class, facts.time)
+        values = error if is_class else rows[subject.point] - rows["actual"]
+        if facts.times is not None and (told := over_time(facts.times, values, is_class, facts.time)):
+            curves["time"], verdicts["time"] = told
     fields["notes"] = {**evaluation.notes, "counted": "from 0" if facts.numbers is None else "from 1"}
     return replace(evaluation, verdicts=verdicts, curves=curves, **fields)
 

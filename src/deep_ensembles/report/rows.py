@@ -132,8 +132,9 @@ def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_leas
     """For each target, the threshold that keeps the most rows while their mean metric meets it; first of all, every row.
 
     What it reaches is told by rows that did not choose it: each half of the rows, drawn always alike, is judged by the
-    threshold that the other half chooses. Rows of equal values are kept or dropped together. Targets that no threshold
-    meets, or that leave fewer than 20 rows to judge by, are left out.
+    threshold that the other half chooses. If all rows that the threshold keeps are worse than that, these tell. Rows of
+    equal values are kept or dropped together. Targets that no threshold meets, or that leave fewer than 20 rows to judge
+    by, are left out.
 
     Arguments:
         values: confidences or, unless `at_least`, uncertainties; thresholds are values that occur.
@@ -146,7 +147,7 @@ def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_leas
         >>> for line in thresholds(rising, rising, [20.0, 0.5], at_least=False):
         ...     print(line.wanted, line.threshold, line.rows, round(line.reached, 1), round(line.error, 1))
         49.5 99.0 100 49.5 2.9
-        20.0 40.0 41 18.6 1.8
+        20.0 40.0 41 20.0 1.9
     """
     sign, n_rows = (1.0 if at_least else -1.0), len(values)
     half = np.random.default_rng(0).permutation(n_rows) % 2 == 0
@@ -159,9 +160,11 @@ def thresholds(values: Vector, metric: Vector, targets: Sequence[float], at_leas
             continue
         others = zip(halves, (~half, half), strict=True)
         trusted = [metric[other & (sign * values >= least)] for least, other in others if least is not None]
-        judged, rows = np.concatenate([*trusted, metric[:0]]), int((sign * values >= whole).sum())
+        judged, kept = np.concatenate([*trusted, metric[:0]]), metric[sign * values >= whole]
+        rows = len(kept)
         if min(len(judged), rows) >= MIN_ROWS:
-            lines.append(Threshold(target, float(sign * whole), *_judged(judged, at_least), rows / n_rows, rows))
+            worse = min(judged, kept, key=lambda part: float(sign * part.mean()))
+            lines.append(Threshold(target, float(sign * whole), *_judged(worse, at_least), rows / n_rows, rows))
     return lines
 
 
@@ -200,14 +203,10 @@ def recommended(lines: list[Threshold], ordering: Ordering | None, at_least: boo
     return [everything], {"trust": f"No threshold is recommended: {why}."}
 
 
-def has_thirds(times: NDArray[Any]) -> bool:
-    """Whether the latest third of rows came after the earliest one, none of them at the same time."""
-    early, _, late = np.array_split(np.sort(times), 3)
-    return bool(early[-1] < late[0])
-
-
-def over_time(times: NDArray[Any], values: Vector, is_share: bool, name: str = "") -> tuple[dict[str, list[Any]], str]:
+def over_time(times: NDArray[Any], values: Vector, is_share: bool, name: str) -> tuple[dict[str, list[Any]], str] | None:
     """Means over groups of equally many rows, from the earliest on, and whether early and late rows differ.
+
+    None where rows are few, or the latest third of them did not come after the earliest one.
 
     Arguments:
         times: numbers or dates, one per row.
@@ -216,18 +215,18 @@ def over_time(times: NDArray[Any], values: Vector, is_share: bool, name: str = "
         name: of the times.
     """
     order = np.argsort(times, kind="stable")
-    groups = np.array_split(order, max(2, min(_GROUPS, len(order) // MIN_ROWS)))
+    early, _, late = np.array_split(order, 3)
+    if len(order) < 3 * MIN_ROWS or not times[early[-1]] < times[late[0]]:
+        return None
+    groups = np.array_split(order, min(_GROUPS, len(order) // MIN_ROWS))
     means = [_judged(values[group], is_share) for group in groups]
     curve: dict[str, list[Any]] = {"time": [_time_text(times[group[0]]) for group in groups]}
     curve |= {"mean": [mean for mean, _ in means], "error": [error for _, error in means]}
-    early, _, late = np.array_split(order, 3)
     (first, first_error), (last, last_error) = (_judged(values[part], is_share) for part in (early, late))
-    clear = abs(last - first) > _CLEAR * math.hypot(first_error, last_error)
+    chance = CHANGED if abs(last - first) > _CLEAR * math.hypot(first_error, last_error) else CHANCE
     told = [with_error(value, error, is_share) for value, error in ((first, first_error), (last, last_error))]
     what = "the share of wrong predictions is" if is_share else "predicted minus actual is, on average,"
-    since = _time_text(times[late[0]])
-    chance = CHANGED if clear else CHANCE
-    rows = "rows" + f" by `{short(name)}`" * bool(name)
+    since, rows = _time_text(times[late[0]]), "rows" + f" by `{short(name)}`" * bool(name)
     return curve, f"In the earliest third of the {rows} {what} {told[0]}, in the latest (from {since}) {told[1]}: {chance}."
 
 

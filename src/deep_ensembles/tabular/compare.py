@@ -115,25 +115,13 @@ def compare_table(data: Any, settings: TableSettings, n_folds: int = 5, *, only:
     folds = _folds(read, n_folds, settings)
     how = {"checkpoint": checkpoint, "execution": execution, "verbose": verbose}
     inputs, dense = (known.encode(read.table, "missing") for known in (schema, read.schema(settings, coded=False)))
-    methods = _Methods(inputs, dense, read, folds, settings, how, _chosen(only, read))
+    methods = _Methods(inputs, dense, read, folds, settings, how, only)
     predictions = methods.predictions(log)
     targets = [torch.from_numpy(read.y[test]) for _, test in folds]
     scores = {name: {method: list(map(measure, predicted, targets)) for method, predicted in predictions.items()}
               for name, measure in _SCORES[read.head.kind].items()}  # fmt: skip
     test_share = float(np.mean([len(test) / len(train) for train, test in folds]))
     return Comparison(read.target.task, scores, test_share, methods.seconds)
-
-
-def _chosen(only: Sequence[str] | None, read: TableData) -> list[str]:
-    """The methods to train besides the deep ensemble."""
-    is_class = bool(read.target.classes)
-    known = [SINGLE, DROPOUT, *([] if is_class else [MSE]), *rivals(is_class)]
-    if only is None:
-        return known
-    by_name = {name.lower(): name for name in (OURS, *known)}
-    if unknown := [name for name in only if name.lower() not in by_name]:
-        raise TableError(f"no method is called {unknown[0]!r}; there are {', '.join(by_name.values())}")
-    return [by_name[name.lower()] for name in only if name.lower() != OURS]
 
 
 def _count_nll(prediction: Any, target: torch.Tensor) -> float:
@@ -186,13 +174,24 @@ class _Methods:
     folds: list[Split]
     settings: TableSettings
     how: Mapping[str, Any]
-    chosen: Sequence[str] = (SINGLE, DROPOUT, MSE)
+    only: Sequence[str] | None = None
     seconds: dict[str, tuple[float, float]] = field(default_factory=dict)
     ours: list[Fitted] = field(default_factory=list)
 
     def predictions(self, log: Log) -> dict[str, list[Any]]:
         """Predictions by method; the deep ensemble first."""
+        methods = self._methods()
+        by_name = {name.lower(): name for name in methods if name != DEFAULT}
+        if unknown := [name for name in self.only or () if name.lower() not in by_name]:
+            raise TableError(f"no method is called {unknown[0]!r}; there are {', '.join(by_name.values())}")
+        wanted = methods if self.only is None else {OURS, DEFAULT, *(by_name[name.lower()] for name in self.only)}
         log(f"{len(self.read)} rows in {len(self.folds)} folds; training each method on every fold")
+        if self.read.target.classes:
+            log("note: an MSE ensemble predicts numbers, and is left out for classes")
+        return {name: self._tested(name, train) for name, train in methods.items() if name in wanted}
+
+    def _methods(self) -> dict[str, Callable[[int], Any]]:
+        """All methods by name."""
         is_class = bool(self.read.target.classes)
         methods: dict[str, Callable[[int], Any]] = {OURS: self._deep_ensemble, SINGLE: self._single}
         methods[DROPOUT] = self._dropout_of_classes if is_class else lambda fold: self._dropout_of_numbers[fold]
@@ -200,12 +199,8 @@ class _Methods:
             usual = replace(self, read=replace(self.read, head=Categorical() if is_class else Normal()),
                             settings=replace(self.settings, head=None, task=self.read.target.task), ours=[])  # fmt: skip
             methods[DEFAULT] = usual._deep_ensemble
-        methods[MSE] = self._mse_ensemble
-        methods |= {name: partial(self._rival, rival) for name, rival in rivals(is_class).items()}
-        if is_class:
-            log("note: an MSE ensemble predicts numbers, and is left out for classes")
-        wanted = {OURS, DEFAULT, *self.chosen}
-        return {name: self._tested(name, train) for name, train in methods.items() if name in wanted}
+        methods |= {} if is_class else {MSE: self._mse_ensemble}
+        return methods | {name: partial(self._rival, rival) for name, rival in rivals(is_class).items()}
 
     def _tested(self, name: str, train: Callable[[int], Callable[[Any], Any]]) -> list[Any]:
         """What a method's model of each fold predicts for its test rows, within the bounds."""

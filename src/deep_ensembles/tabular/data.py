@@ -1,7 +1,8 @@
 """The rows of a table to learn from: what is read, which rows are used, and which of them are held out."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,7 +73,7 @@ class TableData:
         known = self.weights, self.together, levels, self.source
         return Task(inputs, self.y, n_classes, n_classes or 1, self.head, *known)
 
-    @property
+    @cached_property
     def different(self) -> NDArray[np.int64]:
         """The rows to judge by: of copies with the same target the first alone, as all of them would feign certainty.
 
@@ -89,7 +90,7 @@ class TableData:
             return np.arange(len(self))
         return np.sort(np.unique(np.column_stack([self.copies, value]), axis=0, return_index=True)[1])
 
-    @property
+    @cached_property
     def together(self) -> NDArray[np.int64] | None:
         """The number of each row's group: rows that groups or copies hold together; None where there are neither."""
         if self.groups is None or self.copies is None:
@@ -98,7 +99,8 @@ class TableData:
 
     def take(self, rows: NDArray[np.int64]) -> "TableData":
         """Some rows."""
-        arrays: Any = {name: values[rows] for name, values in vars(self).items() if isinstance(values, np.ndarray)}
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays: Any = {name: values[rows] for name, values in known.items() if isinstance(values, np.ndarray)}
         schema = self.known_schema if len(rows) == len(self) else None
         return replace(self, table=self.table.take(pa.array(rows)), known_schema=schema, **arrays)
 

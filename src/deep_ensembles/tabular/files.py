@@ -123,7 +123,7 @@ class TableFiles:
     @property
     def decimal_comma_likely(self) -> bool:
         """Whether values are separated by semicolons, as programs write where the comma is in use for decimals."""
-        return any(isinstance(file, TextFile) and file.head.separator == ";" for file in self.files)
+        return any(isinstance(file, TextFile) and file.separator == ";" for file in self.files)
 
     def batches(self, columns: Sequence[str] | None = None, batch_rows: int = 65536) -> Iterator[pa.RecordBatch]:
         """The rows in order, at most `batch_rows` at a time.

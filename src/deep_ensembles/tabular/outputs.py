@@ -76,10 +76,6 @@ class _Batch:
         """The distribution to take moments of: conformal is about intervals, and too rough for them."""
         return self.mixture if _is_conformal(self.model) else self.recalibrated
 
-    @cached_property
-    def std(self) -> Tensor:
-        return self.moments.stddev
-
     def quantile(self, level: float) -> Tensor:
         return self.recalibrated.icdf(torch.tensor(level, dtype=torch.float64))
 
@@ -158,7 +154,7 @@ def _has_median(model: TableModel, options: PredictionOptions) -> bool:
 NUMBER_OUTPUTS = (
     Output("mean", "mean of the predicted distribution", lambda batch: batch.moments.mean),
     Output("median", "with the head `quantiles`: its median", lambda batch: batch.quantile(0.5), _has_median),
-    Output("std", "its standard deviation", lambda batch: batch.std),
+    Output("std", "its standard deviation", lambda batch: batch.moments.stddev),
     Output("aleatoric_std", "the part that members agree is noise", lambda batch: batch.moments.aleatoric.sqrt()),
     Output("epistemic_std", "the part that members disagree about; `std² = aleatoric_std² + epistemic_std²`",
            lambda batch: batch.moments.epistemic.sqrt()),
@@ -168,7 +164,7 @@ NUMBER_OUTPUTS = (
            lambda batch: torch.stack(list(map(batch.quantile, batch.options.quantiles)), dim=-1),
            lambda model, options: bool(options.quantiles)),
     Output("abstain", "with `--abstain-above 12`: whether `std` is larger, so that a person should look at the row",
-           lambda batch: batch.std > batch.options.threshold, _marks_rows),
+           lambda batch: batch.moments.stddev > batch.options.threshold, _marks_rows),
 )  # fmt: skip
 
 
@@ -203,8 +199,9 @@ def column_names(model: TableModel, options: PredictionOptions) -> list[str]:
     return [name + end for part, end in ends.items() for _, names in _outputs(part, options) for name in names]
 
 
-def check_task(model: TableModel, options: PredictionOptions) -> None:
-    """Refuse options that are for another task."""
+def options_for(model: TableModel, **given: Any) -> PredictionOptions:
+    """The options that are given; those that are for another task are refused."""
+    options = PredictionOptions(**given)
     kinds = {bool(part.target.classes) for part in model.every}
     if True in kinds and options.abstain_above is not None:
         raise TableError("the model predicts classes: use --abstain-below with a confidence, not --abstain-above")
@@ -212,6 +209,7 @@ def check_task(model: TableModel, options: PredictionOptions) -> None:
         raise TableError("the model predicts numbers: use --abstain-above with a standard deviation, not --abstain-below")
     if kinds == {True} and options.quantiles:
         raise TableError("the model predicts classes, which have no quantiles")
+    return options
 
 
 def check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:

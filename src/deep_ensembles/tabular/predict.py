@@ -27,7 +27,7 @@ from deep_ensembles.columns import TableError, check_known
 from deep_ensembles.execution import Execution, InProcess
 from deep_ensembles.tabular.files import BATCH_ROWS, Source, is_part, open_table, sources
 from deep_ensembles.tabular.model import TableModel
-from deep_ensembles.tabular.outputs import PredictionOptions, check_names, check_task, column_names, predict_batch
+from deep_ensembles.tabular.outputs import check_names, column_names, options_for, predict_batch
 from deep_ensembles.tabular.writing import TABLES, check_output, writing
 
 _MOST_NOTES = 20
@@ -74,8 +74,7 @@ def predict_table(
         options: `coverage`, `quantiles`, `abstain_below`, `abstain_above`, `keep`, `errors`, `safe_cells`, `table`;
             see `PredictionOptions`.
     """
-    chosen = PredictionOptions(**options)
-    check_task(model, chosen)
+    chosen = options_for(model, **options)
     paths = sources(data)
     check_output(out, TABLES, inputs=paths, keep=chosen.keep)
     files = open_table(paths, chosen.table)
@@ -125,8 +124,7 @@ def predict_files(
         verbose: 1 for a progress bar on a terminal.
         options: as for `predict_table`, `workers` among them.
     """
-    chosen = PredictionOptions(**{name: value for name, value in options.items() if name != "workers"})
-    check_task(model, chosen)
+    chosen = options_for(model, **{name: value for name, value in options.items() if name != "workers"})
     parts = _parts(data, out, (model.fingerprint(), chosen, __version__))
     todo = [part for part in parts if _record(part) is None]
     with progress("predicting", len(parts), "files", verbose=verbose, start=len(parts) - len(todo)) as update:
@@ -244,8 +242,7 @@ def predict_row(model: TableModel, row: Mapping[str, Any], out: Source | None = 
         out: a file to write, as for `predict_table`.
         options: as for `predict_table`.
     """
-    chosen, schema = PredictionOptions(**options), model.schema
-    check_task(model, chosen)
+    chosen, schema = options_for(model, **options), model.schema
     if out is not None:
         check_output(out, TABLES, keep=chosen.keep)
     targets = [part.target for part in model.every]

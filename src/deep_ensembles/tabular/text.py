@@ -1,4 +1,4 @@
-"""Tables of text: CSV and its relatives. `read_head` looks at the first bytes, `TextFile` reads a block at a time."""
+"""Tables of text: CSV and its relatives. `open_text_file` looks at the first bytes, `TextFile` reads a block at a time."""
 
 import csv as python_csv
 import io
@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from deep_ensembles._arrow import csv, pa, pc
@@ -24,42 +24,9 @@ _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"
 _NOT_TABLES = {b"PK\x03\x04": "a zip archive", b"%PDF": "a PDF", b"\x89HDF": "an HDF5 file", b"ARROW1": "an Arrow file"}
 
 
-@dataclass(frozen=True)
-class Head:
-    """How a text table is written.
-
-    Arguments:
-        compression: of the file, or None.
-        encoding: `utf-8`, in which single values may be Windows-1252 all the same, or one of UTF-16.
-        separator: between values.
-        header: the first row, as it is written.
-        skipped: how many lines stand before it.
-        titles: what these say.
-    """
-
-    compression: str | None
-    encoding: str
-    separator: str
-    header: tuple[str, ...]
-    skipped: int = 0
-    titles: tuple[str, ...] = ()
-
-
-def read_head(path: Path) -> Head:
-    """Look at the beginning of a text table."""
-    with open(path, "rb") as file:
-        start = file.read(8)
-    for magic, kind in _NOT_TABLES.items():
-        if start.startswith(magic):
-            raise TableError(f"{path} is {kind}, not a table of text or Parquet; export it as CSV or Parquet")
-    compression = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), None)
-    with pa.input_stream(str(path), compression=compression) as stream:
-        try:
-            raw = stream.read(_HEAD)
-            if b"\n" not in raw and b"\r" not in raw:
-                raw += stream.read(64 * _HEAD)
-        except OSError as error:
-            raise TableError(f"{path} cannot be unpacked ({error}); is it complete?") from error
+def open_text_file(path: Path) -> "TextFile":
+    """Look at the beginning of a file of text: how it is written, and what its columns are called."""
+    compression, raw = _first_bytes(path)
     encoding = _encoding(path, raw)
     # As Latin-1 every byte is a character, so that nothing is lost before single names are decoded.
     eight_bit = encoding == "utf-8"
@@ -78,9 +45,28 @@ def read_head(path: Path) -> Head:
     rows = list(itertools.islice(_rows(text, separator), _ROWS))
     cells = [[_decode(cell.encode("latin-1")) if eight_bit else cell for cell in row] for row, _ in rows]
     n_titles = _count_titles(cells)
-    names, titles = tuple(cells[n_titles]) if cells else (), filter(None, itertools.chain(*cells[:n_titles]))
-    skipped += rows[n_titles][1] if n_titles else 0
-    return Head(compression, encoding, separator, names, skipped, tuple(titles))
+    header = cells[n_titles] if cells else []
+    names, notes = unique_names(header)
+    if titles := " ".join(filter(None, itertools.chain(*cells[:n_titles]))):
+        notes.append(f"what stands above the names of columns is left out: {textwrap.shorten(titles, 80)!r}")
+    notes = [*(f"{path.name}: {note}" for note in notes), *_check_header(path, header)]
+    return TextFile(path, names, compression, encoding, separator, skipped + (rows[n_titles][1] if n_titles else 0), notes)
+
+
+def _first_bytes(path: Path) -> tuple[str | None, bytes]:
+    """How a file is compressed, and what it begins with, at least a line."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    for magic, kind in _NOT_TABLES.items():
+        if start.startswith(magic):
+            raise TableError(f"{path} is {kind}, not a table of text or Parquet; export it as CSV or Parquet")
+    compression = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), None)
+    with pa.input_stream(str(path), compression=compression) as stream:
+        try:
+            raw = stream.read(_HEAD)
+            return compression, raw if b"\n" in raw or b"\r" in raw else raw + stream.read(64 * _HEAD)
+        except OSError as error:
+            raise TableError(f"{path} cannot be unpacked ({error}); is it complete?") from error
 
 
 def _count_titles(rows: list[list[str]]) -> int:
@@ -108,12 +94,6 @@ def _decode(raw: bytes) -> str:
         with suppress(UnicodeDecodeError):
             return raw.decode(encoding)
     return raw.decode("latin-1")
-
-
-def _open_text(path: Path, head: Head) -> pa.NativeFile:
-    """A file's bytes, unpacked and in UTF-8 where its encoding is known for the whole file."""
-    stream = pa.input_stream(str(path), compression=head.compression)
-    return stream if head.encoding == "utf-8" else pa.transcoding_input_stream(stream, head.encoding, "utf-8")
 
 
 def _encoding(path: Path, raw: bytes) -> str:
@@ -198,16 +178,22 @@ class TextFile:
 
     Arguments:
         path: where.
-        head: how it is written.
         names: of its columns, made different.
+        compression: of the file, or None.
+        encoding: `utf-8`, in which single values may be Windows-1252 all the same, or one of UTF-16.
+        separator: between values.
+        skipped: how many lines stand before the names of columns.
         notes: what is worth saying of it.
         n_rows: not known without reading.
     """
 
     path: Path
-    head: Head
     names: tuple[str, ...]
-    notes: list[str] = field(default_factory=list)
+    compression: str | None
+    encoding: str
+    separator: str
+    skipped: int
+    notes: list[str]
     n_rows: int | None = None
 
     def batches(self, columns: Sequence[str], most: int) -> Iterator[pa.RecordBatch]:
@@ -217,31 +203,38 @@ class TextFile:
                 for start in range(0, batch.num_rows, most):
                     yield batch.slice(start, most)
         except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
-            raise _uneven(self, str(error)) from error
+            raise self._uneven(str(error)) from error
         except UnicodeError as error:
-            raise TableError(f"{self.path} is not whole {self.head.encoding.upper()} text ({error})") from error
+            raise TableError(f"{self.path} is not whole {self.encoding.upper()} text ({error})") from error
         except OSError as error:
             raise TableError(f"{self.path} cannot be read to its end ({error}); is it complete?") from error
 
     def _blocks(self, columns: Sequence[str], size: int = 0, done: int = 0) -> Iterator[pa.RecordBatch]:
         """Batches after the rows done; where larger blocks turn out to be needed, the rest is read so."""
-        size = size or max(_BLOCK, _BLOCK_PER_COLUMN * len(self.names))
+        size, seen = size or max(_BLOCK, _BLOCK_PER_COLUMN * len(self.names)), 0
         try:
-            for batch in _skipping(self._reader(columns, size), done):
-                yield pa.RecordBatch.from_arrays([self._text(values) for values in batch.columns], batch.schema.names)
-                done += batch.num_rows
+            for batch in self._reader(columns, size):
+                new = batch.slice(min(max(0, done - seen), batch.num_rows))
+                yield pa.RecordBatch.from_arrays([self._text(values) for values in new.columns], batch.schema.names)
+                seen += batch.num_rows
+                done = max(done, seen)
         except pa.ArrowInvalid as error:
             if "straddling" not in str(error) or size >= _LARGEST_BLOCK:
                 raise
             yield from self._blocks(columns, min(8 * size, _LARGEST_BLOCK), done)
 
     def _reader(self, columns: Sequence[str], block: int) -> Iterator[pa.RecordBatch]:
-        parse = csv.ParseOptions(delimiter=self.head.separator, newlines_in_values=True)
+        parse = csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         convert = csv.ConvertOptions(column_types=dict.fromkeys(self.names, pa.binary()), include_columns=list(columns))
-        read = csv.ReadOptions(column_names=list(self.names), block_size=block, skip_rows=self.head.skipped)
+        read = csv.ReadOptions(column_names=list(self.names), block_size=block, skip_rows=self.skipped)
         read.skip_rows_after_names = 1
-        with _open_text(self.path, self.head) as stream:
+        with self._stream() as stream:
             yield from csv.open_csv(stream, read, parse, convert)
+
+    def _stream(self) -> pa.NativeFile:
+        """The bytes, unpacked and in UTF-8 where the encoding is known for the whole file."""
+        stream = pa.input_stream(str(self.path), compression=self.compression)
+        return stream if self.encoding == "utf-8" else pa.transcoding_input_stream(stream, self.encoding, "utf-8")
 
     def _text(self, values: pa.Array) -> pa.Array:
         """Values that are not UTF-8 are Windows-1252, and where they can't be, Latin-1."""
@@ -254,35 +247,17 @@ class TextFile:
             levels = values.dictionary_encode()
             return pc.take(pa.array([_decode(raw) for raw in levels.dictionary.to_pylist()], pa.string()), levels.indices)
 
-
-def open_text_file(path: Path) -> TextFile:
-    """Look at a file of text."""
-    head = read_head(path)
-    names, notes = unique_names(head.header)
-    if head.titles:
-        notes.append(f"what stands above the names of columns is left out: {textwrap.shorten(' '.join(head.titles), 80)!r}")
-    return TextFile(path, head, names, [*(f"{path.name}: {note}" for note in notes), *_check_header(path, head.header)])
-
-
-def _skipping(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        skipped = min(rows, batch.num_rows)
-        rows -= skipped
-        if batch.num_rows > skipped or not skipped:
-            yield batch.slice(skipped)
-
-
-def _uneven(file: TextFile, reason: str) -> TableError:
-    """The first line whose number of values is not that of the names."""
-    wanted = len(file.names)
-    with _open_text(file.path, file.head) as stream:
-        lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
-        rows = python_csv.reader(lines, delimiter=file.head.separator)
-        with suppress(python_csv.Error):
-            for row in rows:
-                if row and len(row) != wanted and rows.line_num > file.head.skipped:
-                    cure = f"quote values that contain {file.head.separator!r}, or mend or delete the line"
-                    there = f"{file.path}, line {rows.line_num}"
-                    return TableError(f"{there}: {len(row)} value{'s' * (len(row) != 1)} for {wanted} columns; {cure}")
-    first = reason.splitlines()[0][:200]
-    return TableError(f"{file.path} cannot be read as a table ({first}); is a quotation mark left open?")
+    def _uneven(self, reason: str) -> TableError:
+        """The first line whose number of values is not that of the names."""
+        wanted = len(self.names)
+        with self._stream() as stream:
+            lines = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
+            rows = python_csv.reader(lines, delimiter=self.separator)
+            with suppress(python_csv.Error):
+                for row in rows:
+                    if row and len(row) != wanted and rows.line_num > self.skipped:
+                        cure = f"quote values that contain {self.separator!r}, or mend or delete the line"
+                        there = f"{self.path}, line {rows.line_num}"
+                        return TableError(f"{there}: {len(row)} value{'s' * (len(row) != 1)} for {wanted} columns; {cure}")
+        first = reason.splitlines()[0][:200]
+        return TableError(f"{self.path} cannot be read as a table ({first}); is a quotation mark left open?")

@@ -231,7 +231,7 @@ class _Session:
     def _held_out_scores(self) -> np.ndarray:
         """The mean score of each active run on the rows it holds out; NaN where it holds out none.
 
-        Runs that hold out fewer rows than others see some twice, which do not count: one pass of all costs less than several.
+        Runs that hold out fewer rows than others see some twice, which do not count: one pass costs less than several.
         """
         loader, members = self.loader, self.stack.evaluated()
         counts = [len(self.runs[r].validation) for r in self.active]
@@ -244,8 +244,8 @@ class _Session:
             losses = self.algorithm.criterion.losses(raw, targets).cpu().double()
             found.append((losses, torch.ones_like(losses) if weights is None else weights.cpu().double(), raw.cpu()))
         whole = [torch.cat(part, 1) for part in zip(*found, strict=True)]
-        by_run = ((r, *(part[i, :n] for part in whole)) for i, (r, n) in enumerate(zip(self.active, counts, strict=True)))
-        return np.array([self._held_out_score(*of_run) for of_run in by_run])
+        of_runs = enumerate(zip(self.active, counts, strict=True))
+        return np.array([self._held_out_score(r, *(part[i, :n] for part in whole)) for i, (r, n) in of_runs])
 
     def _held_out_score(self, r: int, losses: Tensor, weights: Tensor, raw: Tensor) -> float:
         """The mean score of a run; the halves of its held-out rows decide which predictions to keep of each other."""
