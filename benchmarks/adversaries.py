@@ -43,10 +43,7 @@ def main() -> None:
     toy = [_toy(None), *(_toy(name) for name in list(ADVERSARIES)[:3])]
     title = "y = x³ + N(0, 3²), 20 points: mean ± 3 standard deviations of 5 members"
     rows = [Row(toy, height=3.6, title=title), Row([_table()], height=3.6)]
-    description = (
-        "Four panels of the toy cubic, without and with three adversaries; held-out NLL of a table by adversary and ε."
-    )
-    print(save_figure(Figure(rows, "Adversaries", description=description), Path(sys.argv[1])))
+    print(save_figure(Figure(rows, "Adversaries"), Path(sys.argv[1])))
 
 
 def _toy(name: str | None) -> Panel:

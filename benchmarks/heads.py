@@ -264,8 +264,7 @@ def _panel_of_shares(case: Case, shares: np.ndarray) -> Panel:
 def _figure() -> Figure:
     panels = [_panel(case) for case in CASES]
     rows = [Row(panels[start : start + 4], height=2.7) for start in range(0, len(panels), 4)]
-    text = "One panel per head: made data, the prediction with its 90 % interval, and the truth as dashed lines."
-    return Figure(rows, "Every head on made data; dashed: the truth", width=16.0, description=text)
+    return Figure(rows, "Every head on made data; dashed: the truth", width=16.0)
 
 
 def main() -> None:

@@ -75,7 +75,7 @@ def figure() -> Figure:
         for which, title in enumerate(("Aleatoric: mean |log(predicted / true deviation)|", "Epistemic: mean deviation"))
     }
     growth = [Panel(layers, title, "log₁₀ rows", "") for title, layers in lines.items()]
-    return Figure([Row([prediction, deviations]), Row(growth)], description=__doc__ or "")
+    return Figure([Row([prediction, deviations]), Row(growth)])
 
 
 if __name__ == "__main__":

@@ -111,8 +111,9 @@ def _why_not(results: Results) -> Iterator[str]:
     if longer:
         told = ", ".join(f"{_short(name)} {taken:.0f} s instead of {limit:.0f}" for name, (taken, limit) in longer.items())
         yield (
-            f"Time and quality fight on {told}: half the epochs would do for the time, and cost a tenth of NLL where targets "
-            "are nearly without noise (recipe.md), so the default keeps its epochs. `max_epochs=300` or `time_limit=` buy time."
+            f"Time and quality fight on {told}: half the epochs would do for the time, and cost a tenth of NLL where "
+            "targets are nearly without noise (recipe.md), so the default keeps its epochs. `max_epochs=300` or "
+            "`time_limit=` buy time."
         )
 
 

@@ -50,7 +50,11 @@ def reproduce(
     Examples: deep-ensembles reproduce list; deep-ensembles reproduce uci-regression --only yacht --methods ML-1,ML-5
     """
     if name == "list":
-        show(_experiments())
+        from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES
+
+        times = {name: [about.takes[scale] for scale in SCALES] for name, about in EXPERIMENTS.items()}
+        rows = [(name.replace("_", "-"), EXPERIMENTS[name].makes, *takes) for name, takes in times.items()]
+        show(Listing("", ("name", "makes", *SCALES), rows))
         return
     with user_errors("stopped; the same command goes on where it was"):
         from deep_ensembles.paper.reproduce import reproduce as run
@@ -61,17 +65,6 @@ def reproduce(
     show(result.text)
     for file in result.files:
         show(f"wrote  {file}")
-
-
-def _experiments() -> Listing:
-    """What can be reproduced, and how long it takes."""
-    from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES
-
-    rows = [
-        (experiment.name.replace("_", "-"), experiment.makes, *(experiment.takes[scale] for scale in SCALES))
-        for experiment in EXPERIMENTS.values()
-    ]
-    return Listing("", ("name", "makes", *SCALES), rows)
 
 
 @data.command("list")

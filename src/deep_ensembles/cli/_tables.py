@@ -70,9 +70,8 @@ def fit(
             raise ValueError("--out and --report name the same place; name a folder for the model, a file for the report")
         pages = _pages(report, list(states), inputs=[*read, str(out)])
         how: dict[str, Any] = {"log": show, "execution": chosen_execution(processes, ray), "verbose": 1}
-        points = [deep_ensembles.Checkpoint(states[part.target], every_seconds=30) for part in parts]
-        pairs = zip(parts, points, strict=True)
-        results = [tabular.fit_table(data, part, checkpoint=point, **how) for part, point in pairs]
+        points = {name: deep_ensembles.Checkpoint(state, every_seconds=30) for name, state in states.items()}
+        results = [tabular.fit_table(data, part, checkpoint=points[part.target], **how) for part in parts]
         replace(results[0].model, beside=tuple(fitted.model for fitted in results[1:])).save(out)
         written.append(out)
         for old in out.parent.glob(f".{glob.escape(out.name)}.{DIGEST}.checkpoint*"):

@@ -6,29 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.datasets import load_diabetes, load_digits
-from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
-from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, Mixture, metrics
+from deep_ensembles import DeepEnsembleClassifier, DeepEnsembleRegressor, Mixture
 from deep_ensembles._terminal import Listing
 from deep_ensembles.paper.figures import save_figure
+from deep_ensembles.report import Batch, evaluate
 from deep_ensembles.report.charts import Figure, Image, Panel, Row, evaluation_charts
+from deep_ensembles.report.words import level
 
 _SHOWN = 8
 _PATIENT = ["predicted", "of that noise", "of that disagreement", "actual"]
 _DIGIT = ["predicted", "confidence", "disagreement", "actual"]
-_NUMBER_SCORES: dict[str, Callable[..., str]] = {
-    "NLL": lambda prediction, target: f"{metrics.negative_log_likelihood(prediction, target):.3f}",
-    "RMSE": lambda prediction, target: f"{root_mean_squared_error(target, prediction.mean):.2f}",
-    "inside the 90 % interval": lambda prediction, target: f"{metrics.interval_coverage(prediction, target, 0.9):.1%}",
-}
-_CLASS_SCORES: dict[str, Callable[..., str]] = {
-    "NLL": lambda prediction, target: f"{metrics.negative_log_likelihood(prediction, target):.4f}",
-    "accuracy": lambda prediction, target: f"{metrics.accuracy(prediction, target):.1%}",
-    "Brier": lambda prediction, target: f"{metrics.brier_score(prediction, target):.5f}",
-}
+# What is listed of an evaluation's scores, and how it is called.
+_NUMBER_SCORES = {"NLL": "NLL", "RMSE": "RMSE", f"{level(0.9)} coverage": "inside the 90 % interval"}
+_CLASS_SCORES = {"NLL": "NLL", "Accuracy": "accuracy", "Brier score": "Brier"}
 
 
 def run_demo(out: Path, random_state: int = 0) -> list[Listing | str]:
@@ -76,13 +69,15 @@ def _fitted(model: Any, load: Callable[..., Any], stratify: bool = False) -> tup
     return model.fit(X_train, y_train), X_test, y_test
 
 
-def _scores(title: str, model: Any, X: np.ndarray, y: np.ndarray, scores: Mapping[str, Callable[..., str]]) -> Listing:
+def _scores(title: str, model: Any, X: np.ndarray, y: np.ndarray, names: Mapping[str, str]) -> Listing:
     """One network beside the ensemble, recalibrated as it is."""
-    target, ensemble = torch.from_numpy(y), model.ensemble_
+    ensemble = model.ensemble_
     single = replace(ensemble.subset(1), recalibration=ensemble.recalibration)
-    ensembles = {"one network": single, f"ensemble of {ensemble.n_members}": ensemble}
-    rows = [[name, *(score(some(X), target) for score in scores.values())] for name, some in ensembles.items()]
-    return Listing(title, ["", *scores], rows)
+    evaluation = evaluate(Batch(ensemble(X), y, single(X)))
+    scores = [evaluation.score(name) for name in names]
+    rows = [["one network", *(score.text(score.single) for score in scores)]]
+    rows.append([f"ensemble of {ensemble.n_members}", *(score.text(score.ensemble) for score in scores)])
+    return Listing(title, ["", *names.values()], rows)
 
 
 def _about_patients(prediction: Mixture, actual: np.ndarray) -> list[list[str]]:

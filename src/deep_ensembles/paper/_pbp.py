@@ -48,7 +48,8 @@ class Filter:
         predicted = output_moments(weights, inputs)
         residual = y - predicted.mean
         total = total_variances(predicted.variance, self.noise)
-        to_weights, to_inputs = output_gradient(weights, inputs, evidence_gradient(residual, total))
+        by = evidence_gradient(residual, total)
+        to_weights, to_inputs = factor_gradient(weights, inputs, by), factor_gradient(inputs, weights, by)
         to_hidden = hidden.backward(Moments(to_inputs.mean[:, :-1], to_inputs.variance[:, :-1]))
         _move(self.hidden, torch.mul(_relative_steps(to_hidden).unsqueeze(2), x.mT, out=self._steps))
         _move(self.output, _relative_steps(to_weights))
@@ -174,13 +175,8 @@ def output_moments(weights: Moments, inputs: Moments) -> Moments:
     return Moments((weights.mean * inputs.mean).sum(-1, keepdim=True), variances.sum(-1, keepdim=True))
 
 
-def output_gradient(weights: Moments, inputs: Moments, by: Moments) -> tuple[Moments, Moments]:
-    """Derivatives by weights and by inputs of `output_moments`, from those by its results `[..., 1]`."""
-    return _factor_gradient(weights, inputs, by), _factor_gradient(inputs, weights, by)
-
-
-def _factor_gradient(factor: Moments, other: Moments, by: Moments) -> Moments:
-    """Derivatives by one of the two factors of each term."""
+def factor_gradient(factor: Moments, other: Moments, by: Moments) -> Moments:
+    """Derivatives of `output_moments` by one of its two factors, weights or inputs, from those by its results `[..., 1]`."""
     by_mean = (by.mean * other.mean).addcmul_(2 * by.variance * other.variance, factor.mean)
     return Moments(by_mean, torch.addcmul(other.variance, other.mean, other.mean).mul_(by.variance))
 

@@ -68,7 +68,8 @@ def download(original: Original, folder: Path, retries: int = 2, bar: Any = Fals
         cure = "run the same command again to go on"
         raise DatasetError(f"{original.url} could not be downloaded ({_reason(error)}); {cure}") from error
     if known is None:
-        _write_sums(folder / SUMS, sums | {file: file_sum(path)})
+        sums[file] = file_sum(path)
+        write_atomically(folder / SUMS, "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode())
     return path
 
 
@@ -89,10 +90,6 @@ def _read_sums(path: Path) -> dict[str, str]:
     lines = path.read_text().splitlines() if path.is_file() else []
     pairs = [line.split("  ", 1) for line in lines if "  " in line]
     return {file: checksum for checksum, file in pairs}
-
-
-def _write_sums(path: Path, sums: dict[str, str]) -> None:
-    write_atomically(path, "".join(f"{checksum}  {file}\n" for file, checksum in sorted(sums.items())).encode())
 
 
 def _file_bar(update: Callable[..., None]) -> Any:

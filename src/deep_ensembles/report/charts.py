@@ -123,12 +123,11 @@ class Row(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """Rows of panels, and a description for readers who cannot see them."""
+    """Rows of panels."""
 
     rows: Sequence[Row]
     title: str = ""
     width: float = 13.0
-    description: str = ""
 
 
 _SOURCES: dict[str, tuple[str, Role]]

@@ -111,11 +111,18 @@ def _fitted(limits: Limits | None, coordinates: Sequence[Any]) -> tuple[float, f
 
 
 def _places(names: Sequence[str] | None, limits: tuple[float, float]) -> Places:
-    if names is None:
-        values = ticks(*limits)
-        step = values[1] - values[0] if len(values) > 1 else limits[1] - limits[0]
-        return [(value, tick_text(value, float(f"{step:.6g}"))) for value in values]
-    return [(float(i), short(name, 14)) for i, name in enumerate(names)] if len(names) <= _MANY_CLASSES else []
+    """Names, unless they are many; without names, round numbers from one limit to the other.
+
+    Example:
+        >>> [text for _, text in _places(None, (0.0, 1.0))], [place for place, _ in _places(None, (-3.2, 4.9))]
+        (['0.0', '0.2', '0.4', '0.6', '0.8', '1.0'], [-2.0, 0.0, 2.0, 4.0])
+    """
+    if names is not None:
+        return [(float(i), short(name, 14)) for i, name in enumerate(names)] if len(names) <= _MANY_CLASSES else []
+    step = round_step(limits[1] - limits[0], _TICKS - 1)
+    first, last = math.ceil(limits[0] / step - 1e-9), math.floor(limits[1] / step + 1e-9)
+    values = [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+    return [(value, tick_text(value, step)) for value in values]
 
 
 def _powers(low: float, high: float) -> Places:
@@ -259,18 +266,6 @@ def _tag(kind: str, text: str | None = None, **attributes: float | str | None) -
 
 def _short(value: float, digits: int = 1) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".")
-
-
-def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from one limit to the other.
-
-    Example:
-        >>> ticks(0.0, 1.0), ticks(-3.2, 4.9)
-        ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [-2.0, 0.0, 2.0, 4.0])
-    """
-    step = round_step(high - low, _TICKS - 1)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
 
 
 def tick_text(value: float, step: float) -> str:

@@ -83,7 +83,7 @@ def summarise_sizes(
         summary.listings.append(_listing(title, sizes, metrics, paper))
         summary.claims.extend(_claims(title, sizes))
         figure_rows.append(_figure_row(title, sizes, metrics))
-    summary.figures[name] = Figure(figure_rows, description="Scores against the number of networks, a line per method.")
+    summary.figures[name] = Figure(figure_rows)
     summary.notes.extend(f"{record.cell.name}: {record.result['training_seconds']:.0f} s of training" for record in records)
     for dataset, data in {record.cell.config["dataset"]: record.cell.config["data"] for record in records}.items():
         if isinstance(data, dict):

@@ -127,8 +127,7 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
         summary.listings.append(_listing(title, rows))
         summary.claims.extend(_claims(title, rows))
         name = "_".join(title.replace("→", "to").replace("(", "").replace(")", "").replace("-", "_").split())
-        about = f"{title}: histograms of predictive entropy for known and unknown classes, by method and ensemble size."
-        summary.figures[f"known_unknown_{name}"] = Figure(figure_rows, title, 13, about)
+        summary.figures[f"known_unknown_{name}"] = Figure(figure_rows, title)
     absent = [name for known in selection.datasets for name in UNKNOWN[known] if (known, name) not in pairs]
     summary.notes.extend(map(_experiment.left_out, absent))
     return summary
@@ -238,8 +237,7 @@ def summarise_accuracy(records: Sequence[Record], selection: Selection) -> Summa
             panels.append(Panel(curves, title, *labels, (0, 0.92), (0.45, 1), legend=not panels))
     columns = ["", "M", "wanted accuracy", "threshold τ", "accuracy", "share kept"]
     listing = Listing("MNIST mixed with NotMNIST: the threshold that reaches an accuracy", columns, lines)
-    description = "Accuracy on cases above a confidence threshold, for ensembles and MC-dropout."
-    figures = {"accuracy_confidence": Figure([Row(panels)], description=description)}
+    figures = {"accuracy_confidence": Figure([Row(panels)])}
     return Summary(rows, list(_accuracy_claims(rows)), [listing], figures=figures)
 
 
@@ -284,7 +282,7 @@ def summarise_images(records: Sequence[Record], selection: Selection) -> Summary
             lines.append([name, about["method"], str(about["members"]), *(f"{mean:.3f}" for mean in means.values())])
         title = f"{about['method']} of {about['members']}, {known} → {unknown}"
         file = f"most_and_least_certain_{record.cell.name}".replace("-", "_")
-        summary.figures[file] = Figure(figure_rows, title, 13)
+        summary.figures[file] = Figure(figure_rows, title)
     summary.listings.append(Listing("How sure, on average", ["", "method", "M", "confidence", "disagreement"], lines))
     return summary
 

@@ -88,8 +88,7 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     arrays = {record.cell.config["training"]: record.arrays() for record in records}
     panels = [_panel(method, arrays[_regression.METHODS[method].training]) for method in shown]
     title = "A cubic seen through noise: mean ± 3 standard deviations"
-    description = "Four panels: data, truth, predicted mean and a band of three standard deviations for each method."
-    figures = {"toy_regression": Figure([Row(panels, height=4.2)], title, description=description)}
+    figures = {"toy_regression": Figure([Row(panels, height=4.2)], title)}
     return Summary(rows, list(_claims(scores)), [listing], figures=figures)
 
 

@@ -60,9 +60,8 @@ def summarise(records: Sequence[Record], selection: Selection) -> Summary:
     listings += _difference_listings(differences)
     panels = [_panel(dataset, scores) for dataset in selection.datasets]
     title = "Test NLL, mean ± standard deviation over splits (lower is better)"
-    description = "One panel per data set: our NLL and the paper's, method by method."
     panel_rows = [Row(panels[start : start + 3], height=2.9) for start in range(0, len(panels), 3)]
-    figures = {"uci_regression": Figure(panel_rows, title, description=description)}
+    figures = {"uci_regression": Figure(panel_rows, title)}
     claims, notes = list(_claims(scores, differences)), _notes(records, selection.scale)
     return Summary(rows, claims, listings, differences, figures, notes)
 
