@@ -237,7 +237,7 @@ def test_epochs_fall_with_the_rows() -> None:
 def test_batches_grow_with_the_rows() -> None:
     sizes = [batch_size(n) for n in (1, 100, 1_000, 5_000, 20_000, 50_000, 10**6, 10**9)]
     assert sizes == sorted(sizes)
-    assert (sizes[0], sizes[-1]) == (32, 1024)
+    assert (sizes[0], sizes[-1]) == (32, 256)
 
 
 class TestTogether:

@@ -321,14 +321,13 @@ def repeated_columns(inputs: np.ndarray, levels: Mapping[int, int] | None = None
 
 
 def batch_size(n_rows: int) -> int:
-    """Rows per step: few where there are few, so that an epoch has some dozen steps.
+    """Rows per step: few where there are few, so that an epoch has some dozen steps; never so many that steps become few.
 
     Example:
-        >>> [batch_size(n) for n in (100, 1_000, 10_000, 1_000_000)]
-        [32, 64, 256, 1024]
+        >>> [batch_size(n) for n in (100, 1_000, 5_000, 1_000_000)]
+        [32, 64, 128, 256]
     """
-    limits = ((500, 32), (2000, 64), (8000, 128), (30_000, 256), (100_000, 512))
-    return next((size for limit, size in limits if n_rows < limit), 1024)
+    return next((size for limit, size in ((500, 32), (2000, 64), (8000, 128)) if n_rows < limit), 256)
 
 
 def target_step(targets: np.ndarray) -> tuple[float, float]:
