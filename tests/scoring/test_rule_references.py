@@ -29,6 +29,17 @@ def drawn(n_rows: int = 50) -> tuple[Mixture, np.ndarray]:
     return Mixture(td.Normal(free[0], free[1].exp()), torch.tensor([0.5, 0.3, 0.2])), random.normal(size=n_rows)
 
 
+@pytest.mark.parametrize("location", [0.0, 1e4, -1e6])
+def test_crps_of_many_student_ts_keeps_its_digits_in_single_precision(location):
+    random = torch.Generator().manual_seed(0)
+    free = torch.randn(3, 5, 200, generator=random)
+    df, loc, scale = 2.1 + (2 * free[0]).exp(), location + 0.3 * free[1].round(), 0.5 * (0.5 * free[2]).exp()
+    target = location + 2 * torch.randn(200, generator=random).round()
+    single, precise = (crps(Mixture(td.StudentT(*(part.to(dtype) for part in (df, loc, scale)))), target.to(dtype))
+                       for dtype in (torch.float32, torch.float64))  # fmt: skip
+    torch.testing.assert_close(single.double(), precise, rtol=2e-5, atol=0)
+
+
 # -- quantiles and intervals ----------------------------------------------------------------------------------------
 
 

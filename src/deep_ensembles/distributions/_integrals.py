@@ -1,16 +1,18 @@
 """Integrals over mixtures of any family of numbers: entropies and the continuous ranked probability score."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
 import torch
-from numpy.polynomial.legendre import leggauss
+from numpy.polynomial import legendre
 from torch import Tensor
-from torch.distributions import Distribution, MixtureSameFamily
+from torch.distributions import Distribution, MixtureSameFamily, StudentT
 
-from deep_ensembles.distributions._quantiles import quantiles, tail_quantiles
-from deep_ensembles.distributions._structure import alone, ends, family, flattened, indexed, is_whole, parameters
+from deep_ensembles.distributions._quantiles import quantiles, rough_tail_quantiles, tail_quantiles
+from deep_ensembles.distributions._structure import alone, ends, family, flattened, indexed, is_whole, parameters, rebuilt
 from deep_ensembles.distributions._tails import log_density, smooth_tails, tails
 
 # Integrals are taken piece by piece between the quantiles of all members at these levels, from below and from above.
@@ -25,17 +27,33 @@ _MEMBERS_WITH_KNOTS = 4
 _MOST_COUNTS, _FIRST_COUNTS = 8192, 512
 
 
-Integrand = Callable[[Distribution, Tensor, Tensor, bool], Tensor]
-Function = Callable[[Tensor, bool], Tensor]
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """Where a function is evaluated.
+
+    Arguments:
+        points: `[node, piece, row]`.
+        smooth: whether counts are taken for a continuum there.
+        pieces: where tails are to be found by adding up densities, the knots between which pieces lie, `[knot, row]`, and
+            the slopes of points by the part of the piece that lies below them.
+    """
+
+    points: Tensor
+    smooth: bool = False
+    pieces: tuple[Tensor, Tensor] | None = None
+
+
+Integrand = Callable[[Distribution, Tensor, _Nodes], Tensor]
+Function = Callable[[_Nodes], Tensor]
 Change = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def cross_entropies(components: Distribution, weights: Tensor) -> Tensor:
     r"""$-\mathbb{E}_{p_m}[\log p_E]$ of every member m of a mixture E, `[member, *batch]`."""
 
-    def integrand(members: Distribution, rows: Tensor, points: Tensor, smooth: bool) -> Tensor:
-        logs = _log_densities(members, points, smooth).movedim(-2, 0)  # [member, node, piece, row]
-        mixed = torch.logsumexp(logs + weights.log().reshape(-1, *[1] * points.dim()), dim=0)
+    def integrand(members: Distribution, rows: Tensor, nodes: _Nodes) -> Tensor:
+        logs = _log_densities(members, nodes).movedim(-2, 0)  # [member, node, piece, row]
+        mixed = torch.logsumexp(logs + weights.log().reshape(-1, *[1] * nodes.points.dim()), dim=0)
         return -logs.exp() * mixed.clamp_min(torch.finfo(mixed.dtype).min)
 
     return _integrals(components, integrand, weights.new_zeros(components.batch_shape))
@@ -50,13 +68,16 @@ def ranked_probability_score(
         change: what the tails of the mixture become, where F is not its distribution function but a function of it.
         kinks: where the changed function has corners, `[kink, *batch]`.
     """
-    truth = target.expand(components.batch_shape[1:])
+    truth, dtype = target.expand(components.batch_shape[1:]), parameters(components)[0].dtype
+    like = weights.new_zeros(truth.shape)
+    if isinstance(components, StudentT):  # of which single precision leaves few digits if they are nearly normal
+        components, weights = rebuilt(components, Tensor.double), weights.double()
 
-    def integrand(members: Distribution, rows: Tensor, points: Tensor, smooth: bool) -> Tensor:
-        below, above = _mixed_tails(members, weights, points, smooth, change)
-        return torch.where(_is_below(points, truth.flatten()[rows], smooth), below, above).square()
+    def integrand(members: Distribution, rows: Tensor, nodes: _Nodes) -> Tensor:
+        below, above = _mixed_tails(members, weights, nodes, change)
+        return torch.where(_is_below(nodes, truth.flatten()[rows]), below, above).square()
 
-    score = _integrals(components, integrand, weights.new_zeros(truth.shape), [truth[None], kinks], power=2)
+    score = _integrals(components, integrand, like, [truth[None], kinks], power=2, dtype=dtype)
     if is_whole(components) or score.dtype != torch.float64 or not score.numel():
         return score
     # Of tails so heavy that what lies outside the outermost quantiles matters, some have an infinite score.
@@ -81,11 +102,11 @@ def mixed_moments(
     with torch.no_grad():
         centre = quantiles(components, weights, weights.new_tensor(0.5))
 
-    def integrand(members: Distribution, rows: Tensor, points: Tensor, smooth: bool) -> Tensor:
-        lower, upper = _mixed_tails(members, weights, points, smooth, change)
+    def integrand(members: Distribution, rows: Tensor, nodes: _Nodes) -> Tensor:
+        lower, upper = _mixed_tails(members, weights, nodes, change)
         middle = centre.flatten()[rows]
-        tail = torch.where(_is_below(points, middle, smooth), -lower, upper)
-        return torch.stack([tail, tail * (2 * (points - middle) + is_whole(members))])
+        tail = torch.where(_is_below(nodes, middle), -lower, upper)
+        return torch.stack([tail, tail * (2 * (nodes.points - middle) + is_whole(members))])
 
     like, knots = weights.new_zeros(2, *centre.shape), [centre[None], kinks]
     shift, square = _integrals(components, integrand, like, knots, far=True, coarse=change is not None)
@@ -102,10 +123,10 @@ def changed_entropy(
 ) -> Tensor:
     """The entropy of a mixture with a change of its tails as above, `[*batch]`, given the slope of the change at a level."""
 
-    def integrand(members: Distribution, rows: Tensor, points: Tensor, smooth: bool) -> Tensor:
-        below, above = _mixed_tails(members, weights, points, smooth)
-        mass = _mixed_density(members, weights, points, smooth)
-        if is_whole(members) and not smooth:
+    def integrand(members: Distribution, rows: Tensor, nodes: _Nodes) -> Tensor:
+        below, above = _mixed_tails(members, weights, nodes)
+        mass = _mixed_density(members, weights, nodes)
+        if is_whole(members) and not nodes.smooth:
             mass = change(below, above)[0] - change(below - mass, above + mass)[0]
         else:
             mass = mass * slope(below)
@@ -114,37 +135,56 @@ def changed_entropy(
     return _integrals(components, integrand, weights.new_zeros(components.batch_shape[1:]), [kinks], coarse=True)
 
 
-def _mixed_density(members: Distribution, weights: Tensor, points: Tensor, smooth: bool) -> Tensor:
+def _mixed_density(members: Distribution, weights: Tensor, nodes: _Nodes) -> Tensor:
     """The density of the mixture, or of counts the probability."""
-    return (_log_densities(members, points, smooth).exp() * weights.unsqueeze(-1)).sum(-2)
+    return (_log_densities(members, nodes).exp() * weights.unsqueeze(-1)).sum(-2)
 
 
-def _log_densities(members: Distribution, points: Tensor, smooth: bool) -> Tensor:
-    """Of every member at points `[node, piece, row]`, `[node, piece, member, row]`."""
-    points = points.unsqueeze(-2)
-    return members.log_prob(points) if smooth else log_density(members, points)
+def _log_densities(members: Distribution, nodes: _Nodes) -> Tensor:
+    """Of every member, `[node, piece, member, row]`."""
+    points = nodes.points.unsqueeze(-2)
+    return members.log_prob(points) if nodes.smooth else log_density(members, points)
 
 
-def _is_below(points: Tensor, value: Tensor, smooth: bool) -> Tensor:
+def _is_below(nodes: _Nodes, value: Tensor) -> Tensor:
     """Between whole numbers a smooth function stands for steps: its middle is where the value's step is."""
-    return points < (value - 0.5 if smooth else value)
+    return nodes.points < (value - 0.5 if nodes.smooth else value)
 
 
 def _mixed_tails(
-    members: Distribution, weights: Tensor, points: Tensor, smooth: bool, change: Change | None = None
+    members: Distribution, weights: Tensor, nodes: _Nodes, change: Change | None = None
 ) -> tuple[Tensor, Tensor]:
-    """P(Y ≤ point) and P(Y > point) of the mixture; of counts by adding up, as their points are consecutive."""
+    """P(Y ≤ point) and P(Y > point) of the mixture.
 
-    def average(pair: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    Of counts by adding up, as their points are consecutive; likewise where a density is far faster than its distribution
+    function, and digits of the smallest tails do not matter.
+    """
+
+    def average(points: Tensor) -> tuple[Tensor, ...]:
+        pair = (smooth_tails if nodes.smooth else tails)(members, points.unsqueeze(-2))
         return tuple((tail * weights.unsqueeze(-1)).sum(-2) for tail in pair)
 
-    if smooth or not is_whole(members):
-        lower, upper = average((smooth_tails if smooth else tails)(members, points.unsqueeze(-2)))
+    if is_whole(members) and not nodes.smooth:
+        mass = _mixed_density(members, weights, nodes)
+        lower, upper = mass.cumsum(-2), average(nodes.points[..., -1:, :])[1] + mass.flip(-2).cumsum(-2).flip(-2) - mass
+    elif nodes.pieces is not None:
+        knots, slopes = nodes.pieces
+        density = _mixed_density(members, weights, nodes) * slopes
+        parts = torch.einsum("ij,jpr->ipr", _masses(len(density)).to(density), density)
+        part, mass = parts[:-1], parts[-1]
+        lower = average(knots[:1])[0] + mass.cumsum(0) - mass + part
+        upper = average(knots[-1:])[1] + mass.flip(0).cumsum(0).flip(0) - part
     else:
-        mass = _mixed_density(members, weights, points, smooth)
-        after = average(tails(members, points[..., -1:, :].unsqueeze(-2)))[1]
-        lower, upper = mass.cumsum(-2), after + mass.flip(-2).cumsum(-2).flip(-2) - mass
+        lower, upper = average(nodes.points)
     return (lower, upper) if change is None else change(lower, upper)
+
+
+@cache
+def _masses(n_nodes: int) -> Tensor:
+    """The integrals up to every Gauss–Legendre node of a piece, and of all of it, by the values there, `[end, node]`."""
+    nodes = legendre.leggauss(n_nodes)[0]
+    polynomials = np.linalg.inv(legendre.legvander(nodes, n_nodes - 1))  # each 1 at one node and 0 at the others
+    return torch.from_numpy(legendre.legval(np.append(nodes, 1.0), legendre.legint(polynomials, lbnd=-1)).T / 2)
 
 
 def _integrals(
@@ -154,8 +194,7 @@ def _integrals(
 
     Arguments:
         components: `[member, *batch]`.
-        integrand: of some rows' members `[member, row]`, the numbers of these rows, points `[node, piece, row]`, and whether
-            counts are taken for a continuum there; keeps the rows.
+        integrand: of some rows' members `[member, row]`, the numbers of these rows, and points; keeps the rows.
         like: of the shape of the result, `[..., *batch]`.
         extra: knots beside those of the members, `[knot, *batch]` each; None stands for none.
         accuracy: see `_integrated`.
@@ -178,12 +217,19 @@ def _integrals(
     whole = like.new_empty(like.numel() // n_rows, n_rows, dtype=torch.promote_types(like.dtype, torch.float32))
     for rows in (piece for group in groups for piece in group.split(size) if len(piece)):
         members = indexed(flat, (slice(None), rows))
-        whole[:, rows] = _integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy)
+        part = _integrated(members, partial(integrand, members, rows), knots[:, rows], **accuracy)
+        whole[:, rows] = part.to(whole.dtype)
     return whole.reshape(like.shape)
 
 
 def _integrated(
-    members: Distribution, function: Function, extra: Tensor, power: int = 1, far: bool = False, coarse: bool = False
+    members: Distribution,
+    function: Function,
+    extra: Tensor,
+    power: int = 1,
+    far: bool = False,
+    coarse: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> Tensor:
     """The integrals of some rows.
 
@@ -191,16 +237,18 @@ def _integrated(
         power: of the probabilities outside, to which the function falls; in single precision little of it is seen.
         far: whether what is hardly ever seen may still matter.
         coarse: whether a relative error of some 1e-3 will do.
+        dtype: of which precision the result is to be; that of the members unless it is given.
     """
-    dtype = torch.promote_types(parameters(members)[0].dtype, torch.float32)
+    dtype = torch.promote_types(dtype or parameters(members)[0].dtype, torch.float32)
     least = (1e-13 if dtype == torch.float32 else 1e-24) ** (1 / power)
     if is_whole(members):
         return _summed(members, function, extra, least)
     levels = _LEVELS if dtype == torch.float64 else tuple(level for level in _LEVELS if level >= least)
     with torch.no_grad():
         knots = _knots(members, extra, _LEVELS + _FAR_LEVELS if far else levels, coarse)
-    n_nodes = _COARSE_NODES if coarse else _NODES.get(knots.dtype, 16)
-    return _by_pieces(knots, _origins(members, knots), function, n_nodes)
+        adds_up = isinstance(members, StudentT) and not far and bool(_alike(members).all())
+    n_nodes = _COARSE_NODES if coarse else _NODES.get(dtype, 16)
+    return _by_pieces(knots, _origins(members, knots), function, n_nodes, adds_up=adds_up)
 
 
 def _knots(members: Distribution, extra: Tensor, levels: tuple[float, ...] = _LEVELS, coarse: bool = False) -> Tensor:
@@ -208,7 +256,7 @@ def _knots(members: Distribution, extra: Tensor, levels: tuple[float, ...] = _LE
     inner = members
     while isinstance(inner, MixtureSameFamily):  # whose components may be far narrower than it is
         inner = inner.component_distribution
-    quantiles = tail_quantiles(inner, levels).flatten(0, 1)  # [level, member, row, …]
+    quantiles = rough_tail_quantiles(inner, levels).flatten(0, 1)  # [level, member, row, …]
     quantiles = quantiles.movedim(2, -1).flatten(0, -2)
     median = quantiles[0]
     n_members = members.batch_shape[0]
@@ -225,7 +273,7 @@ def _knots(members: Distribution, extra: Tensor, levels: tuple[float, ...] = _LE
 
 def _alike(members: Distribution) -> Tensor:
     """Whether the members of each row have about the same middle and spread."""
-    low, high = tail_quantiles(members, (0.1,))[:, 0]  # [member, row]
+    low, high = rough_tail_quantiles(members, (0.1,))[:, 0]  # [member, row]
     spread = high - low
     near = (low + high).amax(0) - (low + high).amin(0) <= 4 * spread.amin(0)
     return near & (spread.amax(0) <= 4 * spread.amin(0))
@@ -241,9 +289,11 @@ def _origins(members: Distribution, knots: Tensor) -> Tensor:
     return torch.where(upper_half, high, start)
 
 
-def _by_pieces(knots: Tensor, origins: Tensor, function: Function, n_nodes: int, smooth: bool = False) -> Tensor:
+def _by_pieces(
+    knots: Tensor, origins: Tensor, function: Function, n_nodes: int, smooth: bool = False, adds_up: bool = False
+) -> Tensor:
     """Gauss–Legendre between neighbouring knots, in the distance from the origin or in its logarithm."""
-    nodes, node_weights = (knots.new_tensor(part).reshape(-1, 1, 1) / 2 for part in leggauss(n_nodes))
+    nodes, node_weights = (knots.new_tensor(part).reshape(-1, 1, 1) / 2 for part in legendre.leggauss(n_nodes))
     share = nodes + 0.5
     start, end = knots[:-1], knots[1:]
     near, far = start - origins, end - origins
@@ -255,8 +305,9 @@ def _by_pieces(knots: Tensor, origins: Tensor, function: Function, n_nodes: int,
     growth = torch.where(geometric, far / near, torch.ones_like(near)).log()
     distance = near * torch.exp(growth * share)
     points = torch.where(geometric, origins + distance, start + (end - start) * share)
-    lengths = torch.where(geometric, distance * growth, end - start) * node_weights
-    values = function(points, smooth)
+    slopes = torch.where(geometric, distance * growth, end - start)
+    lengths = slopes * node_weights
+    values = function(_Nodes(points, smooth, (knots, slopes) if adds_up else None))
     # At an end of the support a density may be infinite; a node falls there only by rounding.
     counted = (lengths > 0) & (points != origins)
     return torch.where(counted, values * lengths, torch.zeros_like(values)).sum((-3, -2))
@@ -271,7 +322,7 @@ def _summed(members: Distribution, function: Function, extra: Tensor, least_shar
         n_counts = int(torch.where(wide, _FIRST_COUNTS, last - first + 1).max())
     counts = torch.arange(n_counts, device=first.device).to(first).unsqueeze(-1)
     points = first + counts  # [count, row]
-    values = function(points.unsqueeze(0), False)
+    values = function(_Nodes(points.unsqueeze(0)))
     kept = (points <= last) & (~wide | (counts < _FIRST_COUNTS))
     total = torch.where(kept, values, torch.zeros_like(values)).sum((-3, -2))
     if not bool(wide.any()):
