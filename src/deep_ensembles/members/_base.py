@@ -148,10 +148,7 @@ class Members(ABC):
         return type(self)([self._module_copy(n).to(device) for n in numbers], parameters, buffers)
 
     def _module_copy(self, number: int) -> nn.Module:
-        module, in_eval = self.modules[number], {id(part) for part in self._parts_in_eval[number]}
-        copied = copy_module(module)
-        pairs = zip(module.modules(), copied.modules(), strict=True)
-        return train_mode(copied, [part for source, part in pairs if id(source) in in_eval])
+        return train_mode(copy_module(self.modules[number]), self._parts_in_eval[number])
 
     def _module_numbers(self, members: Sequence[int]) -> Sequence[int]:
         return members if self.one_module_per_member else (0,)
@@ -253,16 +250,17 @@ def hooks(module: nn.Module) -> tuple[Mapping[int, Any], ...]:
     return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
 
 
-def parts_in_eval(module: nn.Module) -> list[nn.Module]:
-    """The parts of a network that are in evaluation mode, such as a batch norm with frozen statistics."""
-    return [part for part in module.modules() if not part.training]
+def parts_in_eval(module: nn.Module) -> list[int]:
+    """The numbers of those parts of a network that are in evaluation mode, such as a batch norm with frozen statistics."""
+    return [number for number, part in enumerate(module.modules()) if not part.training]
 
 
-def train_mode(module: nn.Module, in_eval: Sequence[nn.Module]) -> nn.Module:
+def train_mode(module: nn.Module, in_eval: Sequence[int]) -> nn.Module:
     """Put a network into training mode, except for these parts; an overridden `train` may return nothing."""
     module.train()
-    for part in in_eval:
-        part.training = False
+    parts = list(module.modules()) if in_eval else []
+    for number in in_eval:
+        parts[number].training = False
     return module
 
 

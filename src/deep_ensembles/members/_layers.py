@@ -15,6 +15,7 @@ from deep_ensembles._random import drawn
 from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Skip, SmoothClip, Values, Vectors
 
 _aten = torch.ops.aten
+Generators = list[torch.Generator]  # one for each member, or none without noise
 
 
 # Of activations: y for x, `out` given; and the gradient of x from that of y, put in place of y.
@@ -34,16 +35,13 @@ class Layer:
 
     spaces: dict[tuple[str, tuple[int, ...]], Tensor]
 
-    def evaluate(self, x: Tensor) -> Tensor:
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
+        """What it makes of a value after training; with generators, the noise of dropout is left on."""
         apart = copy.copy(self)  # a pass remembers: threads that predict side by side must not share that
         apart.spaces = {}
         return apart.forward(x, [])
 
-    def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        """Evaluate with the noise of training left on."""
-        return self.evaluate(x)
-
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         raise NotImplementedError
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
@@ -71,7 +69,7 @@ class _Linear(Layer):
         self.weight, self.weight_gradient = tensors.parameters["weight"], tensors.gradients.get("weight")
         self.bias, self.bias_gradient = _rows(tensors.parameters.get("bias")), _rows(tensors.gradients.get("bias"))
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         self.x = x
         if self.is_last:
             # Each raw output contiguous over the batch: the criterion's small operations on one of them are faster.
@@ -79,7 +77,7 @@ class _Linear(Layer):
             return y if self.bias is None else y.add_(self.bias)
         return self._product(x, self.space("y", *x.shape[:2], self.weight.shape[1], like=x))
 
-    def evaluate(self, x: Tensor) -> Tensor:
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
         return self._product(x)
 
     def _product(self, x: Tensor, out: Tensor | None = None) -> Tensor:
@@ -103,12 +101,12 @@ class _BatchNorm(Layer):
         self.weight, self.bias = _rows(tensors.parameters["weight"]), _rows(tensors.parameters["bias"])
         self.weight_gradient, self.bias_gradient = (_rows(tensors.gradients.get(name)) for name in ("weight", "bias"))
 
-    def evaluate(self, x: Tensor) -> Tensor:
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
         mean, variance = (_rows(self.buffers[name]) for name in ("running_mean", "running_var"))
         factor = self.weight * (variance + self.module.eps).rsqrt()
         return torch.addcmul(self.bias - mean * factor, x, factor)
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         n = x.shape[1]
         if n < 2:
             raise ValueError(f"batch norm needs at least 2 rows in a batch, got {n}")
@@ -136,14 +134,9 @@ class _BatchNorm(Layer):
 
 class _Activation(Layer):
     def __init__(self, module: nn.Module, tensors: Tensors) -> None:
-        self.module, self.spaces = module, {}
-        self.function, self.derivative = _FUNCTIONS[type(module)]
+        self.spaces, (self.function, self.derivative) = {}, _FUNCTIONS[type(module)]
 
-    def evaluate(self, x: Tensor) -> Tensor:
-        y: Tensor = self.module(x)
-        return y
-
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         self.x, self.y = x, self.function(x, out=self.space("y", *x.shape, like=x))
         return self.y
 
@@ -157,10 +150,10 @@ class _SiLU(Layer):
     def __init__(self, module: nn.SiLU, tensors: Tensors) -> None:
         self.spaces = {}
 
-    def evaluate(self, x: Tensor) -> Tensor:
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
         return torch.sigmoid(x).mul_(x)
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         self.s = torch.sigmoid(x, out=self.space("s", *x.shape, like=x))
         self.y = torch.mul(x, self.s, out=self.space("y", *x.shape, like=x))
         return self.y
@@ -173,13 +166,10 @@ class _Dropout(Layer):
     def __init__(self, module: nn.Dropout, tensors: Tensors) -> None:
         self.rate = module.p
 
-    def evaluate(self, x: Tensor) -> Tensor:
-        return x
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
+        return self.forward(x, generators) if generators else x
 
-    def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        return self.forward(x, generators)
-
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         if self.rate == 0:
             self.kept = None
             return x
@@ -199,7 +189,7 @@ class _SmoothClip(Layer):
     def __init__(self, module: SmoothClip, tensors: Tensors) -> None:
         self.limit = module.limit
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         x = x.clamp(-SmoothClip.LARGEST, SmoothClip.LARGEST)
         self.inverse = torch.addcmul(x.new_ones(()), x, x, value=self.limit**-2).rsqrt_()
         return x * self.inverse
@@ -220,17 +210,17 @@ class _NumberEmbedding(Layer):
         device = own.parameters["weight"].device
         self.columns = None if module.columns is None else torch.tensor(module.columns, device=device)
 
-    def evaluate(self, x: Tensor) -> Tensor:
-        return self._joined(x, None, "evaluate")
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
+        return self._joined(x, None, "evaluate", generators)
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         n_features = self.n_inputs + self.n * self.n_outputs
         return self._joined(x, self.space("y", len(x), n_features, x.shape[1], like=x), "forward", generators)
 
-    def _joined(self, x: Tensor, out: Tensor | None, method: str, *others: Any) -> Tensor:
+    def _joined(self, x: Tensor, out: Tensor | None, method: str, generators: Generators) -> Tensor:
         numbers = x.mT.contiguous()
         chosen = (numbers if self.columns is None else numbers[:, self.columns]).flatten(0, 1).unsqueeze(1)
-        embedded = reduce(Tensor.add_, (getattr(part, method)(chosen, *others) for part in self.parts))
+        embedded = reduce(Tensor.add_, (getattr(part, method)(chosen, generators) for part in self.parts))
         return torch.cat([numbers, embedded.view(len(x), self.n * self.n_outputs, x.shape[1])], 1, out=out).mT
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
@@ -251,7 +241,7 @@ class _Waves(Layer):
         self.frequency, self.phase = (tensors.parameters[name].unsqueeze(2) for name in ("frequency", "phase"))
         self.gradients = tensors.gradients | {n: t[:, :n_waves] for n, t in tensors.gradients.items() if n == "weight"}
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         shape, self.x = (*self.phase.shape[:2], x.shape[2]), x
         self.angle, self.cosine = (self.space(name, *shape, like=x) for name in ("angle", "cosine"))
         torch.baddbmm(self.phase, self.frequency, x, beta=self.rate, alpha=self.rate, out=self.angle)
@@ -281,7 +271,7 @@ class _Bins(Layer):
         self.weight_gradient = tensors.gradients["weight"][:, n_waves:] if tensors.gradients else None
         self.start, self.slope = (tensors.buffers[name].unsqueeze(2) for name in ("start", "slope"))
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         self.x, self.features = x, self.space("features", *self.start.shape[:2], x.shape[2], like=x)
         torch.sub(x, self.start, out=self.features).mul_(self.slope).clamp_(0, 1)
         return torch.bmm(self.weight.mT, self.features)
@@ -307,7 +297,7 @@ class _Vectors(Layer):
         self.columns = torch.tensor(module.columns, device=self.weight.device)
         self.buffers = [tensors.buffers[name] for name in module.BUFFERS]
 
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         n_members, n, n_values, n_outputs = self.weight.shape
         chosen = x[..., self.columns]
         places = self.module.places(chosen.mT.contiguous(), self.buffers[0], self.buffers[1])
@@ -344,13 +334,10 @@ class _Skip(Layer):
     def __init__(self, module: Skip, tensors: Tensors) -> None:
         self.layers, self.spaces = make_layers(module, tensors), {}
 
-    def evaluate(self, x: Tensor) -> Tensor:
-        return x + through(self.layers, "evaluate", x)
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
+        return x + through(self.layers, "evaluate", x, generators)
 
-    def sample(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
-        return x + through(self.layers, "sample", x, generators)
-
-    def forward(self, x: Tensor, generators: list[torch.Generator]) -> Tensor:
+    def forward(self, x: Tensor, generators: Generators) -> Tensor:
         y = through(self.layers, "forward", x, generators)
         return torch.add(x, y, out=self.space("y", *y.shape, like=y))
 
@@ -391,8 +378,8 @@ def make_layers(module: nn.Module, tensors: Tensors) -> list[Layer]:
     return [LAYERS[type(part)](part, tensors.of(name)) for name, part in module.named_children()]
 
 
-def through(layers: Sequence[Layer], method: str, x: Tensor, *others: Any) -> Tensor:
+def through(layers: Sequence[Layer], method: str, x: Tensor, generators: Generators) -> Tensor:
     """What a method of each layer in turn makes of a value."""
     for layer in layers:
-        x = getattr(layer, method)(x, *others)
+        x = getattr(layer, method)(x, generators)
     return x

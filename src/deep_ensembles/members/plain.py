@@ -46,11 +46,11 @@ class Plain(Members):
 
     def __call__(self, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return through(self._layers, "evaluate", inputs)
+            return through(self._layers, "evaluate", inputs, [])
 
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
         with torch.no_grad():
-            return through(self._layers, "sample", inputs, torch_generators(seeds, inputs.device))
+            return through(self._layers, "evaluate", inputs, torch_generators(seeds, inputs.device))
 
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:
         generators = torch_generators(seeds, inputs.device) if self.traits.needs_seeds else []
