@@ -32,8 +32,7 @@ from deep_ensembles.tabular.streaming import ParquetRows
 from deep_ensembles.training.checkpoint import Checkpoint
 from deep_ensembles.training.data import RobustScaling
 from deep_ensembles.training.loop import TrainingDiverged
-from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine
-from deep_ensembles.training.recipe import Recipe
+from deep_ensembles.training.recipe import Adam, AdamW, Constant, Cosine, Recipe
 
 __version__: str
 _HOMES: dict[str, str]

@@ -141,13 +141,13 @@ class Ensemble:
 
     def _mixture(self, raw: Tensor, repeats: int = 1) -> Mixture:
         """The mixture for raw outputs `[member · repeat, row, raw]`, in the units of the targets."""
-        distribution = self.head(raw)
+        distribution, precise = self.head(raw), torch.float32 if raw.device.type == "mps" else torch.float64
         shift, scale = self.standardization.target_shift, self.standardization.target_scale
         if shift is not None and scale is not None:
-            unit = [each.to(raw.device, _precise(raw.device)).unsqueeze(1) for each in (shift, scale)]
-            distribution = rescaled(distribution, *(each.repeat_interleave(repeats, 0) for each in unit))
+            units = (unit.to(raw.device, precise).unsqueeze(1).repeat_interleave(repeats, 0) for unit in (shift, scale))
+            distribution = rescaled(distribution, *units)
         elif not isinstance(distribution, torch.distributions.Categorical):
-            distribution = rebuilt(distribution, lambda parameter: parameter.to(_precise(raw.device)))
+            distribution = rebuilt(distribution, lambda parameter: parameter.to(precise))
         return Mixture(distribution, None if self.weights is None else self.weights.repeat_interleave(repeats))
 
     def sampled(
@@ -178,18 +178,18 @@ class Ensemble:
         chosen = list(range(members)) if isinstance(members, int) else list(members)
         require(bool(chosen) and all(0 <= m < self.n_members for m in chosen), "members",
                 f"members from 0 to {self.n_members - 1}, at least one", members)  # fmt: skip
-        return dataclasses.replace(
-            self,
+        return self._with_members(
             members=self.members.select(chosen),
             standardization=self.standardization.select(chosen),
             seeds=tuple(self.seeds[m] for m in chosen),
             weights=None if self.weights is None else self.weights[chosen],
             history=None if self.history is None else self.history[:, chosen],
-            recalibration=None,
-            out_of_fold_members=None,
-            out_of_fold_raw=None,
-            origin=None,
         )
+
+    def _with_members(self, **parts: Any) -> Ensemble:
+        """The ensemble with other members, without what was known of its own together."""
+        unknown: dict[str, Any] = dict.fromkeys(("recalibration", "out_of_fold_members", "out_of_fold_raw", "origin"))
+        return dataclasses.replace(self, **unknown | parts)
 
     @classmethod
     def joined(cls, ensembles: Sequence[Ensemble], shares: Sequence[float]) -> Ensemble:
@@ -204,18 +204,15 @@ class Ensemble:
         starts = np.cumsum([0, *counts[:-1]])
         unseen = [e.out_of_fold_members if e.out_of_fold_members is None else e.out_of_fold_members + start
                   for e, start in zip(ensembles, starts, strict=True)]  # fmt: skip
-        return dataclasses.replace(
-            first,
+        return first._with_members(
             members=concatenated_members([ensemble.members for ensemble in ensembles]),
             standardization=Standardization.concatenated([ensemble.standardization for ensemble in ensembles]),
             network=[ensemble.network for ensemble in ensembles],
             seeds=tuple(seed for ensemble in ensembles for seed in ensemble.seeds),
             weights=torch.from_numpy(np.repeat(np.divide(shares, counts), counts)),
             history=_concatenated(np.concatenate, [ensemble.history for ensemble in ensembles], 1),
-            recalibration=None,
             out_of_fold_members=_concatenated(np.concatenate, unseen),
             out_of_fold_raw=_concatenated(torch.cat, [ensemble.out_of_fold_raw for ensemble in ensembles]),
-            origin=None,
         )
 
     def to(self, device: str | torch.device) -> Ensemble:
@@ -366,7 +363,3 @@ def _check_tensors(tensors: dict[str, Tensor], n_members: int, features: tuple[i
             require(name.endswith("_shift") or bool((tensor > 0).all()), name, "more than 0", "less")
     history = tensors.get("history")
     require(history is None or (history.dim() == 3 and len(history) == 2), "history", "of shape [2, member, epoch]", history)
-
-
-def _precise(device: torch.device) -> torch.dtype:
-    return torch.float32 if device.type == "mps" else torch.float64

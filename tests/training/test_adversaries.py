@@ -33,9 +33,8 @@ from deep_ensembles.perturbations import Divergence
 from deep_ensembles.training import Training, train
 from deep_ensembles.training.checkpoint import CheckpointWriter
 from deep_ensembles.training.data import InMemory
-from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe, Run
-from deep_ensembles.training.step import Algorithm
+from deep_ensembles.training.step import Algorithm, Criterion
 
 CPU = torch.device("cpu")
 NETWORK = partial(mlp, 3, 2, (16,), activation="tanh", dtype=torch.float64)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deep_ensembles.heads import Categorical, Normal, Point, StudentT
 from deep_ensembles.scoring import beta_nll, brier, crps, log_score, squared_error
-from deep_ensembles.training.loss import _DERIVATIVES, Criterion
+from deep_ensembles.training.step import _DERIVATIVES, Criterion
 
 every_pair = pytest.mark.parametrize(
     ("head", "rule"), [pytest.param(head(), rule, id=f"{head.__name__}-{rule.__name__}") for head, rule in _DERIVATIVES]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine
+from deep_ensembles.training.recipe import Adam, AdamW, Constant, Cosine
 
 shares = st.floats(0, 1)
 

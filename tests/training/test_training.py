@@ -29,9 +29,8 @@ from deep_ensembles.ensemble import Ensemble
 from deep_ensembles.members import Looped
 from deep_ensembles.training import Training, train
 from deep_ensembles.training.data import InMemory
-from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.recipe import Recipe, Run, plan_runs
-from deep_ensembles.training.step import Algorithm
+from deep_ensembles.training.step import Algorithm, Criterion
 
 NETWORK = partial(mlp, 3, 2, (16,))
 

@@ -65,9 +65,8 @@ class _Linear(Layer):
     is_last = False  # of the network: what leaves it must not be overwritten by the next step
 
     def __init__(self, module: nn.Linear, tensors: Tensors) -> None:
-        self.spaces = {}
-        self.weight, self.weight_gradient = tensors.parameters["weight"], tensors.gradients.get("weight")
-        self.bias, self.bias_gradient = _rows(tensors.parameters.get("bias")), _rows(tensors.gradients.get("bias"))
+        self.spaces, self.gradients = {}, tensors.gradients
+        self.weight, self.bias = tensors.parameters["weight"], _rows(tensors.parameters.get("bias"))
 
     def forward(self, x: Tensor, generators: Generators) -> Tensor:
         self.x = x
@@ -86,10 +85,9 @@ class _Linear(Layer):
         return torch.baddbmm(self.bias, x, self.weight.mT, out=out)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
-        assert self.weight_gradient is not None
-        self.weight_gradient.baddbmm_(gradient.mT, self.x, beta=int(accumulate))
-        if self.bias_gradient is not None:
-            _keep(self.bias_gradient, gradient.sum(1, keepdim=True), accumulate)
+        self.gradients["weight"].baddbmm_(gradient.mT, self.x, beta=int(accumulate))
+        if self.bias is not None:
+            _keep(self.gradients["bias"], gradient.sum(1), accumulate)
         return torch.bmm(gradient, self.weight, out=self.space("x", *self.x.shape, like=self.x)) if needed else None
 
 
@@ -97,9 +95,8 @@ class _BatchNorm(Layer):
     """y = w (x - mean) / sqrt(variance + ε) + b over each member's own batch."""
 
     def __init__(self, module: nn.BatchNorm1d, tensors: Tensors) -> None:
-        self.module, self.buffers = module, tensors.buffers
+        self.module, self.buffers, self.gradients = module, tensors.buffers, tensors.gradients
         self.weight, self.bias = _rows(tensors.parameters["weight"]), _rows(tensors.parameters["bias"])
-        self.weight_gradient, self.bias_gradient = (_rows(tensors.gradients.get(name)) for name in ("weight", "bias"))
 
     def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
         mean, variance = (_rows(self.buffers[name]) for name in ("running_mean", "running_var"))
@@ -124,8 +121,8 @@ class _BatchNorm(Layer):
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor:
         of_bias = gradient.sum(1, keepdim=True)
         of_weight = (gradient * self.normal).sum(1, keepdim=True)
-        _keep(self.weight_gradient, of_weight, accumulate)
-        _keep(self.bias_gradient, of_bias, accumulate)
+        _keep(self.gradients["weight"], of_weight, accumulate)
+        _keep(self.gradients["bias"], of_bias, accumulate)
         n = gradient.shape[1]
         centred = self.normal.mul_(of_weight / -n).add_(gradient).sub_(of_bias / n)
         del self.normal
@@ -268,7 +265,7 @@ class _Bins(Layer):
 
     def __init__(self, n_waves: int, tensors: Tensors) -> None:
         self.spaces, self.weight = {}, tensors.parameters["weight"][:, n_waves:]
-        self.weight_gradient = tensors.gradients["weight"][:, n_waves:] if tensors.gradients else None
+        self.gradients = {name: tensor[:, n_waves:] for name, tensor in tensors.gradients.items() if name == "weight"}
         self.start, self.slope = (tensors.buffers[name].unsqueeze(2) for name in ("start", "slope"))
 
     def forward(self, x: Tensor, generators: Generators) -> Tensor:
@@ -277,7 +274,7 @@ class _Bins(Layer):
         return torch.bmm(self.weight.mT, self.features)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
-        _keep(self.weight_gradient, torch.bmm(gradient, self.features.mT).mT, accumulate)
+        _keep(self.gradients["weight"], torch.bmm(gradient, self.features.mT).mT, accumulate)
         return self._of_x(gradient) if needed else None
 
     def _of_x(self, gradient: Tensor) -> Tensor:
@@ -293,7 +290,7 @@ class _Vectors(Layer):
     """A vector for each value, `[member · column, value, output]`; the gradient of a vector is the sum over its rows."""
 
     def __init__(self, module: Vectors, tensors: Tensors) -> None:
-        self.module, self.weight, self.gradient = module, tensors.parameters["weight"], tensors.gradients.get("weight")
+        self.module, self.weight, self.gradients = module, tensors.parameters["weight"], tensors.gradients
         self.columns = torch.tensor(module.columns, device=self.weight.device)
         self.buffers = [tensors.buffers[name] for name in module.BUFFERS]
 
@@ -310,9 +307,8 @@ class _Vectors(Layer):
         return torch.cat([self._others(x), vectors.view(*x.shape[:2], -1)], 2)
 
     def backward(self, gradient: Tensor, accumulate: bool, needed: bool) -> Tensor | None:
-        assert self.gradient is not None
         n_inputs, n_outputs = self.module.in_features, self.weight.shape[3]
-        total = self.gradient if accumulate else self.gradient.zero_()
+        total = self.gradients["weight"] if accumulate else self.gradients["weight"].zero_()
         total.view(-1, n_outputs).index_add_(0, self.index, gradient[..., n_inputs:].reshape(-1, n_outputs))
         return self._others(gradient[..., :n_inputs]) if needed else None
 
@@ -321,9 +317,8 @@ class _Vectors(Layer):
         return x.index_fill(2, self.columns, 0) if self.module.replaces else x
 
 
-def _keep(total: Tensor | None, part: Tensor, accumulate: bool) -> None:
+def _keep(total: Tensor, part: Tensor, accumulate: bool) -> None:
     """Put a gradient where it belongs, or add it."""
-    assert total is not None
     part = part.reshape(total.shape)
     total.add_(part) if accumulate else total.copy_(part)
 

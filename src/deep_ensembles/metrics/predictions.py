@@ -290,8 +290,6 @@ def probability_integral_transform(distribution: Distribution, target: Any, rand
     """
     below, up_to = (part.detach().cpu().double().numpy() for part in
                     _levels("probability_integral_transform", distribution, target))  # fmt: skip
-    if np.array_equal(below, up_to):
-        return up_to
     draws = np.random.default_rng(seed_sequence(random_state)).random(up_to.shape)
     return below + draws * (up_to - below)
 

@@ -4,11 +4,9 @@ from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.checkpoint import Checkpoint
 from deep_ensembles.training.data import InMemory, RobustScaling, Rows, Standardization, Streamed
 from deep_ensembles.training.loop import TrainingDiverged, train
-from deep_ensembles.training.loss import Criterion
-from deep_ensembles.training.optimization import Adam, AdamW, Constant, Cosine, Optimizer, Schedule
 from deep_ensembles.training.prepare import Trained, Training
-from deep_ensembles.training.recipe import Recipe, Run, plan_runs
-from deep_ensembles.training.step import Algorithm
+from deep_ensembles.training.recipe import Adam, AdamW, Constant, Cosine, Optimizer, Recipe, Run, Schedule, plan_runs
+from deep_ensembles.training.step import Algorithm, Criterion
 
 __all__ = [
     "Adam", "AdamW", "Algorithm", "Checkpoint", "Constant", "Cosine", "Criterion", "InMemory", "Optimizer", "Recipe",

@@ -21,10 +21,9 @@ from deep_ensembles.networks.periodic_mlp import Levels, NumberEmbedding, Values
 from deep_ensembles.training.batches import BatchLoader
 from deep_ensembles.training.blocks import Surveyed
 from deep_ensembles.training.data import InMemory, Rows, RowStatistics, Standardization, row_statistics
-from deep_ensembles.training.loss import Criterion
 from deep_ensembles.training.parts import NetworkFactory
 from deep_ensembles.training.recipe import Recipe, Run
-from deep_ensembles.training.step import Algorithm
+from deep_ensembles.training.step import Algorithm, Criterion
 
 _SEEN_ROWS = 20_000  # that quantiles and repeated values are taken of
 
