@@ -148,8 +148,7 @@ def ends(distribution: td.Distribution, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def is_whole(distribution: td.Distribution) -> bool:
     """Whether all mass is on whole numbers."""
-    support = distribution.support
-    return bool(support is not None and support.is_discrete)
+    return bool(getattr(distribution.support, "is_discrete", False))
 
 
 # -- other units ------------------------------------------------------------------------------------------------------

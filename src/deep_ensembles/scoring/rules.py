@@ -1,7 +1,6 @@
 """Rules of the density, the mean, class probabilities and quantiles, and of times that are only known to exceed a value."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,16 +134,10 @@ def _require_quantiles(single: Distribution) -> None:
     """Refuse a family of one target whose quantiles mean nothing, or, in training, do not move with its parameters."""
     if isinstance(single, Bernoulli):
         raise TypeError("`pinball` needs a prediction of numbers, got labels; use `brier` or `log_score`")
-    if torch.is_grad_enabled() and is_whole(single) and _is_trained(single):
+    learns = torch.is_grad_enabled() and not hasattr(single, "n_members")  # what is recalibrated is trained no longer
+    if learns and is_whole(single) and any(parameter.requires_grad for parameter in parameters(single)):
         raise TypeError("`pinball` can train with quantiles that move with the parameters alone, and those of "
                         f"{family(single)}, which are whole numbers, jump; train with `crps` or `log_score`")  # fmt: skip
-
-
-def _is_trained(single: Distribution) -> bool:
-    """Whether the parameters of a distribution are learnt; a recalibrated one, which names none, is no longer."""
-    with suppress(TypeError):
-        return any(parameter.requires_grad for parameter in parameters(single))
-    return False
 
 
 def interval_score(distribution: Distribution, target: Tensor, coverage: float = 0.9) -> Tensor:
