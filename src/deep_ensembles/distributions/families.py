@@ -89,9 +89,6 @@ class Ordered(Exact, td.Categorical):
 class OpenInterval(constraints.interval):
     """Between two bounds, without them."""
 
-    def __init__(self, low: float | Tensor, high: float | Tensor) -> None:
-        super().__init__(low, high)  # type: ignore[no-untyped-call]
-
     def check(self, value: Tensor) -> Tensor:
         return (self.lower_bound < value) & (value < self.upper_bound)
 
@@ -120,7 +117,7 @@ class LogitNormal(Exact):
 
     @property
     def support(self) -> constraints.Constraint:
-        return OpenInterval(self.low, self.high)
+        return OpenInterval(self.low, self.high)  # type: ignore[no-untyped-call]
 
     def log_prob(self, value: Tensor) -> Tensor:
         below, above = value - self.low, self.high - value

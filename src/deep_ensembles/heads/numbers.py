@@ -382,7 +382,7 @@ class LogitNormal(Numbers):
 
     @property
     def support(self) -> td.constraints.Constraint:  # type: ignore[override]
-        return families.OpenInterval(self.low, self.high)
+        return families.OpenInterval(self.low, self.high)  # type: ignore[no-untyped-call]
 
     def __call__(self, raw: Tensor) -> td.Distribution:
         loc, spread = split_raw(self, raw)

@@ -131,7 +131,12 @@ class _BatchNorm(Layer):
 
 class _Activation(Layer):
     def __init__(self, module: nn.Module, tensors: Tensors) -> None:
-        self.spaces, (self.function, self.derivative) = {}, _FUNCTIONS[type(module)]
+        self.module, self.spaces = module, {}
+        self.function, self.derivative = _FUNCTIONS[type(module)]
+
+    def evaluate(self, x: Tensor, generators: Generators) -> Tensor:
+        y: Tensor = self.module(x)
+        return y
 
     def forward(self, x: Tensor, generators: Generators) -> Tensor:
         self.x, self.y = x, self.function(x, out=self.space("y", *x.shape, like=x))
