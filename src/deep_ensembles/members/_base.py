@@ -79,13 +79,13 @@ class Members(ABC):
     def _bind(self, parameters: dict[str, Tensor]) -> None:
         """Take up new views of the parameters (gradients and buffers are in `_gradients` and `_buffers`)."""
 
-    @abstractmethod
     def __call__(self, inputs: Tensor) -> Tensor:
         """Evaluate: `[member, batch, *features]` → raw `[member, batch, raw]`, no graph kept."""
+        return self.sample(inputs, ())
 
     @abstractmethod
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
-        """Evaluate with the noise of training (dropout) left on: one draw per member, from its seed."""
+        """Evaluate with the noise of training, dropout, left on: one draw per member from its seed, or none without."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, seeds: Sequence[int], input_gradient: bool = False) -> Tensor:

@@ -36,15 +36,11 @@ class Looped(AutogradMembers):
             self._units = [self.window(m, m + 1) for m in range(len(self))]
         return self._units
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        with torch.no_grad():
-            return torch.stack([eval_mode(module)(x) for module, x in zip(self.modules, inputs, strict=True)])
-
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
         outputs = []
-        for m, (x, seed) in enumerate(zip(inputs, seeds, strict=True)):
-            with torch.no_grad(), _noise(seed, x.device):
-                outputs.append(self._sample_mode(m)(x))
+        for m, (module, x) in enumerate(zip(self.modules, inputs, strict=True)):
+            with torch.no_grad(), _noise(seeds[m], x.device) if seeds else nullcontext():
+                outputs.append((self._sample_mode(m) if seeds else eval_mode(module))(x))
         return torch.stack(outputs)
 
     def _pass(self, seeds: Sequence[int] | None) -> Tensor | None:
@@ -98,13 +94,10 @@ class Stacked(AutogradMembers):
         self._leaves = list(self._stacks.values())
         self._aliases = _aliases(self.modules[0])
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self._run(eval_mode(self.modules[0]), inputs, "error")
-
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
-        with torch.no_grad(), MemberNoise(torch_generators(seeds, inputs.device)):
-            return self._run(self._sample_mode(), inputs, "different")
+        template, randomness = (self._sample_mode(), "different") if seeds else (eval_mode(self.modules[0]), "error")
+        with torch.no_grad(), MemberNoise(torch_generators(seeds, inputs.device)) if seeds else nullcontext():
+            return self._run(template, inputs, randomness)
 
     def _pass(self, seeds: Sequence[int] | None) -> Tensor | None:
         if seeds is not None:

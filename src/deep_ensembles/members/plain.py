@@ -44,9 +44,6 @@ class Plain(Members):
         drops = [getattr(part, "p", 1) > 0 for part in module.modules() if isinstance(part, (Vectors, nn.Dropout))]
         self.traits.needs_seeds = any(drops)
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        return self.sample(inputs, [])
-
     def sample(self, inputs: Tensor, seeds: Sequence[int]) -> Tensor:
         with torch.no_grad():
             return through(self._layers, "evaluate", inputs, torch_generators(seeds, inputs.device))
