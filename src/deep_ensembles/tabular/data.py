@@ -160,7 +160,7 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
 def _looked_at(data: TableData, settings: TableSettings) -> TableData:
     """The rows with their copies and with notes on what looks wrong, which nothing is done about."""
     schema = data.schema(settings)
-    copies = find_copies(data.table, schema, settings.time, settings.target)
+    copies = find_copies(data.table, schema, settings.target, settings.time)
     groups = None if copies is None else copies.groups
     notes = Suspicions(data.table, schema, data.target, data.y, data.rows, groups).notes()
     notes += [] if copies is None else [copies.note(data.rows)]

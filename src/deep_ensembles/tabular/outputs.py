@@ -1,6 +1,6 @@
 """What a table of predictions holds: options, and the one list of predicted columns with how each is computed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -212,13 +212,12 @@ def options_for(model: TableModel, **given: Any) -> PredictionOptions:
     return options
 
 
-def check_names(model: TableModel, names: Sequence[str], options: PredictionOptions) -> None:
-    """Refuse a table that lacks columns, and columns to keep that are called as predictions are."""
-    for part in model.every:
-        part.schema.check(names)
+def needed_columns(model: TableModel, options: PredictionOptions) -> list[str]:
+    """The columns of a table that predictions are made of or keep; those to keep may not be called as predictions are."""
     made = column_names(model, options)
     if clash := [name for name in options.keep if name in made]:
         raise TableError(f"`{clash[0]}` cannot be kept: predictions have a column of that name; rename it in the table")
+    return list(dict.fromkeys([*(name for part in model.every for name in part.schema.names), *options.keep]))
 
 
 def predict_batch(

@@ -27,7 +27,7 @@ from deep_ensembles.columns import TableError, check_known
 from deep_ensembles.execution import Execution, InProcess
 from deep_ensembles.tabular.files import BATCH_ROWS, Source, is_part, open_table, sources
 from deep_ensembles.tabular.model import TableModel
-from deep_ensembles.tabular.outputs import check_names, column_names, options_for, predict_batch
+from deep_ensembles.tabular.outputs import column_names, needed_columns, options_for, predict_batch
 from deep_ensembles.tabular.writing import TABLES, check_output, writing
 
 _MOST_NOTES = 20
@@ -80,8 +80,9 @@ def predict_table(
     files = open_table(paths, chosen.table)
     chosen = replace(chosen, errors=files.counting(chosen.errors))
     files.check_columns(chosen.keep)
-    check_names(model, files.names, chosen)
-    wanted = list(dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep]))
+    for part in model.every:
+        part.schema.check(files.names)
+    wanted = needed_columns(model, chosen)
     rows, abstained, marks = 0, 0, [name for name in column_names(model, chosen) if name.startswith("abstain")]
     counts = np.zeros(len(model.schema.columns), dtype=np.int64)
     with writing(out) as table, progress("predicting", files.n_rows, "rows", verbose=verbose) as update:
@@ -252,9 +253,7 @@ def predict_row(model: TableModel, row: Mapping[str, Any], out: Source | None = 
     if needed := [f"`{column.name}`" for column in gaps if not column.missing]:
         shown = ", ".join(needed[:5]) + ", …" * (len(needed) > 5)
         raise TableError(f"the row lacks {shown}, which every training row had; an empty value makes it a gap all the same")
-    wanted = dict.fromkeys([*(name for part in model.every for name in part.schema.names), *chosen.keep])
-    check_names(model, list(wanted), chosen)
-    cells = pa.record_batch({name: pa.array([row.get(name)]) for name in wanted})
+    cells = pa.record_batch({name: pa.array([row.get(name)]) for name in needed_columns(model, chosen)})
     done, unseen = predict_batch(model, chosen, (1, cells))
     if out is not None:
         with writing(out) as table:

@@ -255,21 +255,19 @@ class Copies:
         return "; ".join(parts) + ": they are held out together; if they are there by mistake, delete the copies"
 
 
-def find_copies(
-    table: pa.Table, schema: columns.Schema, time: str | None = None, target: str | None = None
-) -> Copies | None:
+def find_copies(table: pa.Table, schema: columns.Schema, target: str, time: str | None) -> Copies | None:
     """Rows that equal another in all inputs, or in all but what identifies a row and its time; None where there are none.
 
     Arguments:
         table: the rows; values are compared as they are written.
         schema: which columns are inputs.
-        time: the column by which rows come one after the other.
         target: the column to predict.
+        time: the column by which rows come one after the other; None where there is none.
 
     Example:
         >>> table = pa.table({"id": range(4), "x": [1.5, 2.5, 1.5, 4.5], "y": [1, 2, 3, 4]})
         >>> schema = columns.infer_schema(table, "y", kinds={"id": "number"})
-        >>> copies = find_copies(table, schema)
+        >>> copies = find_copies(table, schema, "y", time=None)
         >>> copies.groups.tolist(), copies.apart
         ([0, 1, 0, 3], ('id',))
     """
@@ -277,7 +275,7 @@ def find_copies(
     alike = np.zeros(table.num_rows, np.int64)
     # Numbers that nearly all differ may number rows too: where rows are copies but for them, targets are equal as well.
     different = {name for name in schema.names if name not in apart and columns.nearly_all_differ(table[name])}
-    if different and target is not None:
+    if different:
         near = _equal_rows([table[name] for name in schema.names if name not in (*apart, *different)], alike)
         is_shared = _is_shared(near)
         still = _is_shared(_equal_rows([table[target]], near))[is_shared]
