@@ -160,12 +160,9 @@ def read_data(data: Any, settings: TableSettings, log: Log) -> TableData:
 def _looked_at(data: TableData, settings: TableSettings) -> TableData:
     """The rows with their copies and with notes on what looks wrong, which nothing is done about."""
     schema = data.schema(settings)
-    copies = find_copies(data.table, schema, settings.target, settings.time)
-    groups = None if copies is None else copies.groups
-    notes = Suspicions(data.table, schema, data.target, data.y, data.rows, groups).notes()
-    notes += [] if copies is None else [copies.note(data.rows)]
-    notes += _notes_on_head(data.target, data.y, settings)
-    return replace(data, copies=groups, notes=tuple(notes))
+    copies, told = find_copies(data.table, schema, data.rows, settings.target, settings.time)
+    notes = Suspicions(data.table, schema, data.target, data.y, data.rows, copies).notes()
+    return replace(data, copies=copies, notes=(*notes, *told, *_notes_on_head(data.target, data.y, settings)))
 
 
 def _target_of(values: Any, settings: TableSettings, decimal: str) -> tuple[columns.Target, NDArray[Any], NDArray[np.bool_]]:

@@ -225,51 +225,25 @@ def _quoted(name: str) -> str:
     return f'"{name}"' if " " in name or "," in name else name
 
 
-@dataclass(frozen=True, eq=False)
-class Copies:
-    """Rows of a table that equal another in their inputs.
-
-    Arguments:
-        groups: for each row, the first of those that it is kept together with: rows that equal it in all inputs but `apart`.
-        exact: the first of those that equal it in all inputs.
-        apart: columns that tell rows apart and may differ: what identifies a row, and its time.
-    """
-
-    groups: Groups
-    exact: Groups
-    apart: tuple[str, ...] = ()
-
-    def note(self, rows: NDArray[np.int64]) -> str:
-        """How many rows are copies, for people.
-
-        Arguments:
-            rows: the number of each row in the table as it was read, from 0.
-        """
-        equal, parts = _is_shared(self.exact), []
-        all_but = f"inputs but {', '.join(f'`{name}`' for name in self.apart[:3])}"
-        kinds = (equal, self.exact, "inputs"), (_is_shared(self.groups) & ~equal, self.groups, all_but)
-        for chosen, leaders, what in kinds:
-            if chosen.any():
-                pair = rows[np.flatnonzero(leaders == leaders[np.argmax(chosen)])[:2]] + 1
-                parts.append(f"{chosen.sum()} rows equal another in all {what}, as rows {pair[0]} and {pair[1]} do")
-        return "; ".join(parts) + ": they are held out together; if they are there by mistake, delete the copies"
-
-
-def find_copies(table: pa.Table, schema: columns.Schema, target: str, time: str | None) -> Copies | None:
-    """Rows that equal another in all inputs, or in all but what identifies a row and its time; None where there are none.
+def find_copies(
+    table: pa.Table, schema: columns.Schema, rows: NDArray[np.int64], target: str, time: str | None
+) -> tuple[Groups | None, list[str]]:
+    """For each row the first of those that equal it in all inputs, or in all but what identifies a row and its time; None
+    where there are no copies. And a note on how many there are.
 
     Arguments:
         table: the rows; values are compared as they are written.
         schema: which columns are inputs.
+        rows: the number of each row in the table as it was read, from 0.
         target: the column to predict.
         time: the column by which rows come one after the other; None where there is none.
 
     Example:
         >>> table = pa.table({"id": range(4), "x": [1.5, 2.5, 1.5, 4.5], "y": [1, 2, 3, 4]})
         >>> schema = columns.infer_schema(table, "y", kinds={"id": "number"})
-        >>> copies = find_copies(table, schema, "y", time=None)
-        >>> copies.groups.tolist(), copies.apart
-        ([0, 1, 0, 3], ('id',))
+        >>> groups, (note,) = find_copies(table, schema, np.arange(4), "y", time=None)
+        >>> groups.tolist(), note.partition(":")[0]
+        ([0, 1, 0, 3], '2 rows equal another in all inputs but `id`, as rows 1 and 3 do')
     """
     apart = tuple(name for name in schema.names if name == time or columns.identifies_rows(name, table[name]))
     alike = np.zeros(table.num_rows, np.int64)
@@ -283,7 +257,15 @@ def find_copies(table: pa.Table, schema: columns.Schema, target: str, time: str 
     near = _equal_rows([table[name] for name in schema.names if name not in apart], alike)
     exact = _equal_rows([table[name] for name in apart], near)
     groups = near if _are_copies(near) else exact
-    return Copies(groups, exact, apart) if _are_copies(groups) else None
+    if not _are_copies(groups):
+        return None, []
+    equal, parts = _is_shared(exact), []
+    all_but = f"inputs but {', '.join(f'`{name}`' for name in apart[:3])}"
+    for chosen, leaders, what in ((equal, exact, "inputs"), (_is_shared(groups) & ~equal, groups, all_but)):
+        if chosen.any():
+            pair = rows[np.flatnonzero(leaders == leaders[np.argmax(chosen)])[:2]] + 1
+            parts.append(f"{chosen.sum()} rows equal another in all {what}, as rows {pair[0]} and {pair[1]} do")
+    return groups, ["; ".join(parts) + ": they are held out together; if they are there by mistake, delete the copies"]
 
 
 def _equal_rows(values: Iterable[pa.ChunkedArray], leaders: Groups) -> Groups:
