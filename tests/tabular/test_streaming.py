@@ -79,7 +79,7 @@ def test_a_streamed_table_is_learnt_as_one_in_memory(tmp_path: Path) -> None:
     assert "harbour" in str(streamed.model.schema)
     size = next(column for column in streamed.model.schema.columns if column.name == "size")
     assert size.high == 99.0
-    assert streamed.model.target.task == inside.model.target.task
+    assert streamed.model.target.low == inside.model.target.low
     streamed.model.save(tmp_path / "model")
     model = load(tmp_path / "model")
     assert isinstance(model, TableModel)

@@ -221,6 +221,6 @@ def frequent_enough(count: int, rows: int) -> bool:
     return count > 0 and count * 1000 >= rows
 
 
-def fields_from(data: Mapping[str, Any], former: Sequence[str]) -> dict[str, Any]:
-    """The fields of a dataclass from JSON, whose lists were tuples, without those that it no longer has."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items() if name not in former}
+def fields_from(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a dataclass from JSON, whose lists were tuples."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}

@@ -37,7 +37,7 @@ _FEW_ROWS, _MOST_DATES = 10, 4
 _MANY_LEVELS = 1000
 _MOST_SHOWN = 50
 _EXAMPLES = 3
-_NO_FIELDS = ("kind", "infinite")  # what files have beside the fields; the second those of earlier versions
+_FORMER = ("infinite",)  # fields that model files of earlier versions have
 # What a field of a column may be, by its annotation; a tuple holds values of one type.
 _FIELDS: dict[Any, Callable[[Any], bool]] = {
     str: lambda value: isinstance(value, str),
@@ -347,7 +347,7 @@ def column_from(data: Mapping[str, Any]) -> Column:
     kind = data.get("kind")
     if kind not in KINDS:
         raise ValueError(f"the model file names a column of kind {kind!r}, which this version does not know")
-    return KINDS[kind](**fields_from(data, _NO_FIELDS))
+    return KINDS[kind](**fields_from({name: value for name, value in data.items() if name not in ("kind", *_FORMER)}))
 
 
 def _fits(value: Any, annotation: Any) -> bool:

@@ -21,8 +21,6 @@ FEW_CLASSES = 20
 ROWS_PER_CLASS = 10
 _MOST_CLASSES = 1000
 
-_FORMER = ("low", "high", "whole", "skewness", "zeros")  # fields that model files of earlier versions have
-
 Label = str | bool | int
 
 
@@ -37,6 +35,10 @@ class Target:
         decimal: the decimal mark of numbers in text.
         reason: why it is this task.
         notes: what else is worth saying.
+        low, high: the least and the largest number.
+        whole: whether all numbers are whole.
+        skewness: of the numbers, more than 0 where large ones lie far away.
+        zeros: the share of numbers that are 0.
         unit: of numbers in text, as in 450 kg; predictions are in it.
         gaps: words for missing values.
 
@@ -52,6 +54,11 @@ class Target:
     decimal: str = "."
     reason: str = ""
     notes: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    whole: bool = False
+    skewness: float = 0.0
+    zeros: float = 0.0
     unit: str = ""
     gaps: tuple[str, ...] = ()
 
@@ -94,7 +101,7 @@ class Target:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Target":
         """The target that `data` described."""
-        return cls(**fields_from(data, _FORMER))
+        return cls(**fields_from(data))
 
 
 class _Classes(Category):
@@ -150,15 +157,10 @@ def infer_target(
     target = Target(name, task, classes, numbers.decimal, reason, unit=numbers.unit, gaps=numbers.gaps)
     y = target.read(values) if classes else read
     kept = ~np.isnan(y)
-    known: Any = y[kept].astype(np.int64) if classes else y[kept]
-    notes += _left_out(kept)
     if classes:
-        notes += _single_row_classes(target, known)
-    elif not len(known):
-        raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
-    elif known.min() == known.max():
-        raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
-    return replace(target, notes=notes), known, kept
+        codes = y[kept].astype(np.int64)
+        return replace(target, notes=(*notes, *_left_out(kept), *_single_row_classes(target, codes))), codes, kept
+    return replace(target, notes=(*notes, *_left_out(kept)), **_possible_values(name, y[kept])), y[kept], kept
 
 
 def _as_numbers(name: str, values: pa.Array, decimal: str) -> tuple[Number, NDArray[np.float64], UnreadableValue | None]:
@@ -200,6 +202,16 @@ def _task_of(name: str, values: pa.Array, read: NDArray[np.float64], error: Unre
     if whole and (distinct <= 2 or (distinct <= FEW_CLASSES and len(known) >= ROWS_PER_CLASS * distinct)):
         return CLASSIFICATION, f"`{name}` has only {distinct} different whole numbers: classification"
     return REGRESSION, f"`{name}` is a number with {distinct} different values: regression"
+
+
+def _possible_values(name: str, known: NDArray[np.float64]) -> dict[str, Any]:
+    """What is known of numbers, which must differ."""
+    if not len(known):
+        raise TableError(f"`{name}` has no numbers, so that there is nothing to learn")
+    if known.min() == known.max():
+        raise TableError(f"`{name}` is {known[0]:g} in every row, so that there is nothing to learn")
+    ends = {"low": float(known.min()), "high": float(known.max()), "whole": bool((known == np.floor(known)).all())}
+    return {**ends, "skewness": skewness(known), "zeros": float((known == 0).mean())}
 
 
 def skewness(values: NDArray[np.float64]) -> float:
