@@ -57,7 +57,7 @@ def started(*arguments: Any, env: dict[str, str] | None = None, **settings: Any)
 def test_fit_prints_what_it_understood_and_what_it_is_worth(folder: Path) -> None:
     said = (folder / "price.txt").read_text(encoding="utf-8").replace("\u202f", " ")
     assert said.startswith("`price` is a number with 200 different values: regression\n")
-    assert "200 rows are used; as they are few, each is judged by a model made of four fifths, without it" in said
+    assert "200 rows are used; as they are few, each is judged by a model made of four fifths, without it, five" in said
     for setting, value in (("networks", "2 +as asked"), ("head", "student_t"), ("batch size", "32")):
         assert re.search(rf"^ *{setting} +{value} *$", said, re.MULTILINE)
     assert load(folder / "price-model").facts["chosen"]["batch_size"] == 32

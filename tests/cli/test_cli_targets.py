@@ -84,6 +84,7 @@ def test_a_column_may_have_a_comma_in_its_name(home: Path) -> None:
 
 def test_what_cannot_be(home: Path) -> None:
     assert "no column `pirce`" in refused("fit", home / "table.csv", "--target", "pirce,mass", *QUICK, "--out", home / "no")
+    assert "compare takes one target at a time" in refused("compare", home / "table.csv", "--target", "price,mass")
     config = home / "again" / "config.json"
     load(home / "model").save(home / "again")
     data = json.loads(config.read_text(encoding="utf-8"))

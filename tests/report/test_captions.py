@@ -73,6 +73,7 @@ def test_captions_of_numbers(n: int, seed: int, skill: float, stated: float) -> 
     assert alone.endswith("Each row was judged by one of them: none is seen.")
     correlation = found.score("Rank correlation").ensemble
     assert f"is {number(correlation, 2)}:" in captions["error"]
+    assert ("worse ones" in found.verdicts["error"]) == (correlation < -2 / (n - 1) ** 0.5)
     assert ("chance" in found.verdicts["error"]) == (correlation <= 2 / (n - 1) ** 0.5) == ("surest of are" in trust(found))
     labels = re.findall(r'<text class="label"[^>]*>([^<]*)</text>', Report(found).html)
     measures = [f"{name} standard deviation, in kg" for name in ("predicted", "aleatoric", "epistemic")]

@@ -185,3 +185,28 @@ def test_rows_that_meet_by_chance_are_all_judged(tmp_path: Path, share: float) -
     data, _ = read(frame, tmp_path)
     assert data.copies is not None
     assert len(data.different) == 3000
+
+
+@pytest.mark.parametrize("written", ["%Y-%m-%d %H:%M", "%d.%m.%Y"])
+def test_a_time_that_nobody_told_of_hides_no_copies(tmp_path: Path, written: str) -> None:
+    frame = pd.concat([made()] * 3, ignore_index=True).sample(frac=1, random_state=0)
+    frame["seen"] = pd.date_range("2021-01-01", periods=360, freq="5h").strftime(written)
+    frame["customer_id"] = np.arange(360)[::-1] + 17
+    data, _ = read(frame, tmp_path)
+    assert "rows equal another in all inputs but `seen`" in data.notes[0]
+    assert len(np.unique(data.copies)) == 120
+    followed, _ = read(frame.assign(y=np.random.default_rng(1).normal(size=360)), tmp_path)
+    assert not any("but `seen`" in note for note in followed.notes)
+
+
+def test_copies_all_over_the_time_are_on_one_side_of_every_cut(tmp_path: Path) -> None:
+    frame = pd.concat([made()] * 3, ignore_index=True).sample(frac=1, random_state=0)
+    frame["day"] = np.arange(360) * 1.5
+    data, settings = read(frame, tmp_path, time="day")
+    lines: list[Any] = []
+    train, held = read_parts(tmp_path / "t.csv", settings, lines.append)
+    assert len(held) == 72
+    assert not set(train.copies).intersection(held.copies)
+    assert f"note: {288 - len(train)} earlier copies of the rows held out are not used" in lines
+    assert not any("held out together" in note for note in data.notes)
+    assert not any(straddles(frame["x"].to_numpy(), fold) for fold in _folds(data, 3, settings))

@@ -183,6 +183,7 @@ def test_the_page_is_small_and_names_the_target(kind: str, request: pytest.Fixtu
 def test_a_row_or_two_can_be_judged(kind: str, n: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     report = evaluate_table(request.getfixturevalue(kind).model, write(houses(n, seed=9), tmp_path / "new.parquet"))
     assert report.evaluation.n_rows == n
+    assert "these rows are too few" in report.evaluation.verdicts["drift"]
     json.dumps(report.evaluation.as_dict(), allow_nan=False)
     report.save(tmp_path / "report.html")
 

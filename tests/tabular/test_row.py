@@ -54,6 +54,8 @@ def test_values_need_not_be_text(numbers: FittedTable) -> None:
     values = {"size": 1.5, "colour": "red", "yard": 2}
     assert predict_row(numbers.model, values).values == predict_row(numbers.model, ROW).values
     assert predict_row(numbers.model, {**ROW, "size": "huge"}, errors="missing").unseen == ["size"]
+    (told,) = predict_row(numbers.model, {**ROW, "yard": "huge"}, errors="missing").notes
+    assert told == "1 value of `yard`, the first 'huge' in row 1, cannot be read: taken as missing"
 
 
 def test_known_columns_that_are_no_inputs_are_ignored_or_kept(numbers: FittedTable) -> None:

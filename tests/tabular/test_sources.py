@@ -105,16 +105,16 @@ def test_every_kind_of_file_holds_the_same_rows(name, tmp_path):
     assert read(written(name, tmp_path), table) == EXPECTED
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.jsonl", "t.csv.gz"])
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.jsonl", "t.csv.gz", "t.xlsx", "t.zip", "t.sqlite"])
 def test_urls_folders_of_them_and_standard_input(name, tmp_path, monkeypatch):
-    path = written(name, tmp_path)
+    path, table = written(name, tmp_path), "flats" if name in ("t.sqlite", "t.xlsx") else None
     system, place = file_system(f"memory://{tmp_path.name}/{name}")
     system.pipe(place, path.read_bytes())
-    assert read(f"memory://{tmp_path.name}/{name}") == EXPECTED
-    assert read(f"memory://{tmp_path.name}") == EXPECTED
-    assert read(path.as_uri()) == EXPECTED
+    assert read(f"memory://{tmp_path.name}/{name}", table) == EXPECTED
+    assert name in ("t.sqlite", "t.zip") or read(f"memory://{tmp_path.name}", table) == EXPECTED
+    assert read(path.as_uri(), table) == EXPECTED
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    assert read("-") == EXPECTED
+    assert read("-", table) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -220,6 +220,16 @@ def test_predictions_as_json_lines_to_a_url_and_to_standard_output(tmp_path, cap
     means = [float(row["mean"]) for row in open_table(tmp_path / "p.csv").read().to_pylist()]
     assert means == [line["mean"] for line in lines]
     assert list(lines[0])[:2] == ["mean", "std"]
+
+
+def test_cells_have_no_power_over_a_terminal(tmp_path, monkeypatch):
+    model, shown = load(MODEL), io.StringIO()
+    monkeypatch.setattr(shown, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdout", shown)
+    (tmp_path / "new.jsonl").write_text(json.dumps({**dict.fromkeys(model.schema.names), "what": "\x1b[31mred"}))
+    predict_table(model, tmp_path / "new.jsonl", "-", errors="missing", keep=("what",))
+    assert "\\u001b[31mred" in shown.getvalue()
+    assert "\x1b" not in shown.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -376,3 +376,10 @@ def test_numbers_on_a_bound_suggest_bounds(values: np.ndarray, bounds: str | Non
     assert (suggested and suggested[0]) == bounds
     if bounds:
         Bounds.named(bounds).check(Normal(), "y", values, np.arange(len(values)))
+
+
+def test_whole_numbers_up_to_a_full_hundred_are_no_counts() -> None:
+    percentages = np.clip(np.round(50 + 35 * np.random.default_rng(0).normal(size=300)), 0, 100)
+    assert (percentages == 0).mean() > 0.05
+    assert suggested_head(percentages) is None
+    assert (suggested_bounds(percentages) or "")[0] == "0,100"

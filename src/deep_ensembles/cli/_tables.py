@@ -185,6 +185,8 @@ def _show_row(predicted: tabular.PredictedRow, as_json: bool) -> None:
         _show_json(json_ready(asdict(predicted)))
         return
     show(predicted.listing())
+    for text in predicted.notes:
+        note(text)
     if predicted.gaps:
         note(f"not given, and filled as gaps were in training: {', '.join(predicted.gaps[:10])}")
     if predicted.unseen:
@@ -293,6 +295,8 @@ def compare(
     goes_on = "the same command goes on where it was, from what it left in this folder"
     with user_errors(lambda: stopped_text(states, goes_on)):
         settings = settings_from(config, options)
+        if len(tabular.settings_of_targets(data, settings)) > 1:
+            raise ValueError(f"compare takes one target at a time, got {settings.target!r}")
         states.append(state := state_path(Path("compare"), data, settings, folds, only))
         where: dict[str, Any] = {"execution": chosen_execution(processes, ray), "verbose": 1}
         keeps = os.access(state.parent, os.W_OK)

@@ -93,7 +93,7 @@ def _ranked(sources: Sources, rare: int, label: str) -> tuple[list[Score], dict[
     _, rows, found = per_row.cumulated(ranked[0], positive)
     first = np.interp(_FIRST * rows[-1], np.append(0, rows), np.append(0, found)) / found[-1]
     share, n_rare = percent(found[-1] / rows[-1]), int(found[-1])
-    few = f" There are only {row_count(n_rare)} of {label}: such numbers are rough." if n_rare < per_row.MIN_ROWS else ""
+    few = f" Only {row_count(n_rare)} of {label}: such numbers are rough." if n_rare < per_row.MIN_ROWS else ""
     return scores, _ranking_curves(rows, found), {
         "roc": f"In {percent(values[1][0])} of pairs the row of {label} gets the higher probability.{few}",
         "precision": f"The average precision of {label} is {percent(values[0][0])}; at random it is {share}.{few}",

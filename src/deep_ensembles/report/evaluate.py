@@ -103,7 +103,8 @@ def _located(evaluation: Evaluation, rows: Rows, subject: Subject, facts: RowFac
     made = (grouped(str(name), values) for name, values in (columns or {}).items())
     groups = facts.groups or [group for group in made if group is not None]
     fields["drifts"] = changed = drifts(groups)
-    unknown = f"Whether columns have changed since training cannot be judged: {facts.no_drift}."
+    why = facts.no_drift if all(group.trained is None for group in groups) else "these rows are too few, or all alike"
+    unknown = f"Whether columns have changed since training cannot be judged: {why}."
     verdicts["drift"] = unknown if changed is None else changed.verdict(evaluation.n_rows)
     if evaluation.task != "times":
         error = 1 - rows["correct"] if is_class else rows["distance"]

@@ -192,7 +192,7 @@ def recommended(lines: list[Threshold], ordering: Ordering | None, at_least: boo
     """The thresholds that are worth naming, and if there are none but that of all rows a verdict (`trust`) that says why."""
     everything, *others = lines
     better = [line for line in others if (line.reached - everything.reached) * (1 if at_least else -1) > 0]
-    is_ordered = ordering is not None and ordering.text != CHANCE
+    is_ordered = ordering is not None and ordering.strength > ordering.chance
     if is_ordered and better:
         return [everything, *better], {}
     why = "the predictions that it is surest of are no better than the others, beyond chance"

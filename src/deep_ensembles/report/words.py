@@ -320,6 +320,8 @@ class Ordering(NamedTuple):
     Example:
         >>> Ordering(0.5, 0.1, 0.2).text, Ordering(0.05, 0.1, 0.2).text
         ('it knows which of its predictions to doubt', 'no more than chance explains')
+        >>> Ordering(-0.5, 0.1, 0.2).text
+        'the surest of its predictions are the worse ones, beyond chance'
     """
 
     strength: float
@@ -329,6 +331,8 @@ class Ordering(NamedTuple):
     @property
     def text(self) -> str:
         """What that means, in words."""
+        if self.strength < -self.chance:
+            return "the surest of its predictions are the worse ones, beyond chance"
         if self.strength <= self.chance:
             return CHANCE
         return f"it knows {'' if self.strength >= self.good else 'a little of '}which of its predictions to doubt"

@@ -21,7 +21,7 @@ from deep_ensembles.execution import Execution
 from deep_ensembles.recipes import Task
 from deep_ensembles.report.splits import over_splits, paired
 from deep_ensembles.selection import Fitted
-from deep_ensembles.tabular.data import Log, TableData, check_values, read_data
+from deep_ensembles.tabular.data import Log, TableData, check_values, read_data, without_copies
 from deep_ensembles.tabular.fit import HeldOut, check_recalibration, fit_by_recipe
 from deep_ensembles.tabular.rivals import Rival, rivals
 from deep_ensembles.tabular.settings import TRAINING, TableSettings
@@ -157,7 +157,9 @@ def _folds(read: TableData, n_folds: int, settings: TableSettings) -> list[Split
         raise TableError(f"`{settings.group}` has {n_groups} groups, too few for {n_folds} folds")
     common = read.target.classes and np.bincount(read.y.astype(np.int64)).min() >= n_folds
     classes = read.y if common else None
-    return cross_validation_splits(n_folds, n, classes=classes, groups=read.together, times=read.times, seed=settings.seed)
+    if read.times is not None:
+        return [without_copies(*fold, read) for fold in cross_validation_splits(n_folds, n, times=read.times)]
+    return cross_validation_splits(n_folds, n, classes=classes, groups=read.together, seed=settings.seed)
 
 
 @dataclass(frozen=True, eq=False)

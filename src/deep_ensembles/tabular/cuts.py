@@ -14,7 +14,7 @@ from deep_ensembles._splits import cross_validation_splits
 from deep_ensembles._terminal import Listing
 from deep_ensembles.recipes import Task
 from deep_ensembles.report.words import CHANCE, number, percent, with_error
-from deep_ensembles.tabular.data import TableData
+from deep_ensembles.tabular.data import TableData, without_copies
 
 N_CUTS, LEAST_ROWS = 3, 200
 _CLEAR = 3.0  # standard errors by which two cuts differ beyond chance; there are several pairs
@@ -47,7 +47,8 @@ class Cut:
 def forward_cuts(data: TableData, inputs: NDArray[np.float32], train: Callable[[Task], Ensemble]) -> list[Cut]:
     """Train on the rows before a cut, and judge by those until the next cut."""
     task, cuts = data.task(inputs), []
-    for before, after in cross_validation_splits(N_CUTS, len(data), times=data.times):
+    for cut in cross_validation_splits(N_CUTS, len(data), times=data.times):
+        before, after = without_copies(*cut, data)
         prediction: Any = train(task.subset(before))(inputs[after])
         target, coverage = torch.from_numpy(data.y[after]), None
         if data.target.classes:

@@ -207,7 +207,7 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
         is_held = data.times > np.sort(data.times)[n - wanted - 1]  # rows of the same time stay together
         if not is_held.any():
             raise columns.TableError(f"`{settings.time}` is the same in the latest rows, so that none can be held out")
-        return _without_copies(rows[~is_held], rows[is_held], data.copies)
+        return without_copies(rows[~is_held], rows[is_held], data)
     generator = stream(run_seeds(settings.seed, 1)[0], Purpose.VALIDATION, 1)
     # One row of each set of copies is drawn, and takes the others along; or whole groups until there are about so many rows.
     together = rows if data.together is None else data.together
@@ -223,25 +223,28 @@ def split_rows(data: TableData, settings: TableSettings) -> tuple[NDArray[np.int
     return rows[~is_held], rows[is_held]
 
 
-def _without_copies(train: np.ndarray, held_out: np.ndarray, copies: np.ndarray | None) -> Split:
+def without_copies(train: NDArray[np.int64], held_out: NDArray[np.int64], data: TableData) -> Split:
     """Later rows that are copies of earlier ones, which training sees, are trained on too and not judged.
 
-    Where they are most of those held out, the table follows the same things through time, and they are no copies.
-
-    Example:
-        >>> _without_copies(np.array([0, 1, 2]), np.array([3, 4, 5]), np.array([0, 1, 2, 2, 4, 5]))
-        (array([0, 1, 2, 3]), array([4, 5]))
+    Where they are most of those held out, training goes without the earlier ones instead; but where their targets differ,
+    the table follows the same things through time, and they are no copies.
     """
-    seen = np.zeros(len(held_out), bool) if copies is None else np.isin(copies[held_out], copies[train])
-    if 2 * seen.sum() > len(held_out):
+    if data.copies is None:
         return train, held_out
-    return np.sort(np.concatenate([train, held_out[seen]])), held_out[~seen]
+    seen = np.isin(data.copies[held_out], data.copies[train])
+    if 2 * seen.sum() <= len(held_out):
+        return np.sort(np.concatenate([train, held_out[seen]])), held_out[~seen]
+    apart = train[~np.isin(data.copies[train], data.copies[held_out])]
+    is_copied = len(data.different) < len(data) and len(apart) >= LEAST_ROWS
+    return apart if is_copied else train, held_out
 
 
 def read_parts(data: Any, settings: TableSettings, log: Log) -> tuple[TableData, TableData]:
     """Read a table whole: (what to train on, what is held out)."""
     read = read_data(data, settings, log)
     train, held_out = split_rows(read, settings)
+    if unused := len(read) - len(train) - len(held_out):
+        log(f"note: {unused} earlier copies of the rows held out are not used")
     if read.copies is not None and (seen := np.isin(read.copies[held_out], read.copies[train]).sum()):
         log(f"note: {seen} of {len(held_out)} rows held out equal earlier ones in all but `{settings.time}`: the table "
             "follows the same things through time, and scores are for those, not for new ones")  # fmt: skip

@@ -213,7 +213,7 @@ def _use_of_rows(train: TableData, n_held: int, settings: TableSettings, is_nest
     n_different = len(train.different)
     used = f"{train.n_trained} rows are used" + f", {n_different} of them different" * (n_different < len(train))
     if is_nested:
-        return f"{used}; as they are few, each is judged by a model made of four fifths, without it"
+        return f"{used}; as they are few, each is judged by a model made of four fifths, without it, five trainings more"
     if not n_held:
         each = "each" if train.source is None else "each of the sample"
         return f"{used}; {each} is judged by the networks that hold it out"

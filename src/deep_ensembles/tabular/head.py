@@ -127,7 +127,8 @@ def suggested_head(y: NDArray[Any], levels: NDArray[Any] | None = None) -> tuple
     values = np.asarray(y, dtype=np.float64) if levels is None else np.asarray(levels, dtype=np.float64)[y]
     if len(values) < _FEW_ROWS:
         return None
-    counts = _suggested_for_counts(values) if values.min() >= 0 and (values == np.floor(values)).all() else None
+    may_count = values.min() >= 0 and (values == np.floor(values)).all() and not _is_full(values)
+    counts = _suggested_for_counts(values) if may_count else None
     if levels is not None:
         return _suggested_for_levels(values, counts)
     return counts or _suggested_for_numbers(values)
@@ -144,12 +145,16 @@ def suggested_bounds(y: NDArray[Any]) -> tuple[str, str] | None:
     if len(y) < _FEW_ROWS or low < 0 or len(np.unique(y)) < _FEW_ROWS:
         return None
     end = 100 if high == 100 else 1
-    is_full = high == 100 and (y == 100).sum() >= max(2, len(y) / 100)
-    if (low < high / 2 or is_full) and (high == end or (low == 0 and 0.5 < high < 1)):
+    if (low < high / 2 or _is_full(y)) and (high == end or (low == 0 and 0.5 < high < 1)):
         return f"0,{end}", f"all values are from 0 to {end}, some of them on a bound"
     if low == 0 and skewness(y) > 1:
         return "0,", f"all values are 0 or more and skewed to the right, {(y == 0).mean():.0%} of them 0"
     return None
+
+
+def _is_full(values: NDArray[Any]) -> bool:
+    """Whether several values are 100 and none is more, as in per cent and points, which are no counts."""
+    return bool(values.max() == 100 and (values == 100).sum() >= max(2, len(values) / 100))
 
 
 def _suggested_for_levels(values: NDArray[np.float64], counts: tuple[str, str] | None) -> tuple[str, str] | None:

@@ -23,7 +23,7 @@ from deep_ensembles._arrow import pa, pc
 from deep_ensembles._checks import check_integer
 from deep_ensembles._files import file_system, location, write_atomically
 from deep_ensembles._terminal import Listing, progress
-from deep_ensembles.columns import TableError, check_known
+from deep_ensembles.columns import TableError, TakenAsMissing, check_known
 from deep_ensembles.execution import Execution, InProcess
 from deep_ensembles.tabular.files import BATCH_ROWS, Source, is_part, open_table, sources
 from deep_ensembles.tabular.model import TableModel
@@ -203,6 +203,7 @@ class PredictedRow:
         gaps: columns that were not given.
         unseen: columns whose value training did not see.
         unit: of numbers, where training had one.
+        notes: what to know of values that were taken as missing.
     """
 
     target: str
@@ -211,6 +212,7 @@ class PredictedRow:
     gaps: Sequence[str]
     unseen: Sequence[str]
     unit: str = ""
+    notes: Sequence[str] = ()
 
     def listing(self) -> Listing:
         """To print; of many classes the most probable ones."""
@@ -254,11 +256,13 @@ def predict_row(model: TableModel, row: Mapping[str, Any], out: Source | None = 
         shown = ", ".join(needed[:5]) + ", …" * (len(needed) > 5)
         raise TableError(f"the row lacks {shown}, which every training row had; an empty value makes it a gap all the same")
     cells = pa.record_batch({name: pa.array([row.get(name)]) for name in needed_columns(model, chosen)})
-    done, unseen = predict_batch(model, chosen, (1, cells))
+    unreadable = TakenAsMissing()
+    counted = replace(chosen, errors=unreadable) if chosen.errors == "missing" else chosen
+    done, unseen = predict_batch(model, counted, (1, cells))
     if out is not None:
         with writing(out) as table:
             table.write(done)
     (values,) = done.to_pylist()
     odd = [name for name, count in zip(schema.labels, unseen, strict=True) if count]
     name, unit = ", ".join(target.name for target in targets), targets[0].unit if len(targets) == 1 else ""
-    return PredictedRow(name, chosen.coverage, values, [column.name for column in gaps], odd, unit)
+    return PredictedRow(name, chosen.coverage, values, [column.name for column in gaps], odd, unit, unreadable.notes())

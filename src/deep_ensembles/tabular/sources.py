@@ -67,7 +67,7 @@ def unpacked(path: Path, table: str | None, folder: Path) -> list[Path]:
         start = file.read(16)
     made = folder / path.name
     try:
-        if start.startswith(b"PK\x03\x04") and not path.suffix.lower().startswith((".xls", ".ods")):
+        if start.startswith(b"PK\x03\x04") and not _is_workbook(path):
             return _members(path, folder)
         if start.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
             _write(made, _sheet(path, table))
@@ -86,10 +86,16 @@ def unpacked(path: Path, table: str | None, folder: Path) -> list[Path]:
     return [made]
 
 
+def _is_workbook(path: Path) -> bool:
+    """Whether a zip archive is one; standard input and URLs may have no ending that says so."""
+    if path.suffix.lower().startswith((".xls", ".ods")):
+        return True
+    with zipfile.ZipFile(path) as archive:
+        return not {"xl/workbook.xml", "xl/workbook.bin", "content.xml"}.isdisjoint(archive.namelist())
+
+
 def _members(path: Path, folder: Path) -> list[Path]:
     with zipfile.ZipFile(path) as archive:
-        if "xl/workbook.xml" in archive.namelist():
-            raise TableError(f"{path} is a workbook; call it .xlsx")
         names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
         return [Path(archive.extract(name, folder)) for name in sorted(names)]
 

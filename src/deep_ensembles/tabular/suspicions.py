@@ -247,13 +247,17 @@ def find_copies(
     """
     apart = tuple(name for name in schema.names if name == time or columns.identifies_rows(name, table[name]))
     alike = np.zeros(table.num_rows, np.int64)
-    # Numbers that nearly all differ may number rows too: where rows are copies but for them, targets are equal as well.
+    # Numbers that nearly all differ may number rows too, and dates be times: rows are copies but for them where targets
+    # are equal as well.
     different = {name for name in schema.names if name not in apart and columns.nearly_all_differ(table[name])}
-    if different:
-        near = _equal_rows([table[name] for name in schema.names if name not in (*apart, *different)], alike)
+    dates = {column.name for column in schema.columns if isinstance(column, columns.Date)} - {*apart}
+    for others in ({*different, *dates}, different):
+        near = _equal_rows([table[name] for name in schema.names if name not in (*apart, *others)], alike)
         is_shared = _is_shared(near)
         still = _is_shared(_equal_rows([table[target]], near))[is_shared]
-        apart += tuple(sorted(different)) if _are_copies(near) and still.mean() > _COPIED else ()
+        if others and _are_copies(near) and still.mean() > _COPIED:
+            apart += tuple(sorted(others))
+            break
     near = _equal_rows([table[name] for name in schema.names if name not in apart], alike)
     exact = _equal_rows([table[name] for name in apart], near)
     groups = near if _are_copies(near) else exact
@@ -265,7 +269,8 @@ def find_copies(
         if chosen.any():
             pair = rows[np.flatnonzero(leaders == leaders[np.argmax(chosen)])[:2]] + 1
             parts.append(f"{chosen.sum()} rows equal another in all {what}, as rows {pair[0]} and {pair[1]} do")
-    return groups, ["; ".join(parts) + ": they are held out together; if they are there by mistake, delete the copies"]
+    held = "they are held out together; " if time is None else ""
+    return groups, ["; ".join(parts) + f": {held}if they are there by mistake, delete the copies"]
 
 
 def _equal_rows(values: Iterable[pa.ChunkedArray], leaders: Groups) -> Groups:

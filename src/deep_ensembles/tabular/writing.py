@@ -1,6 +1,7 @@
 """Tables that are written: CSV, JSON lines or Parquet, whole or not at all; and what must not be written over."""
 
 import gzip
+import io
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Any
 
 from deep_ensembles._arrow import csv, pa, parquet, pc
 from deep_ensembles._files import check_replaceable, holds_model, json_ready, location, replacing
+from deep_ensembles._terminal import printable
 from deep_ensembles.columns import TableError
 from deep_ensembles.tabular.files import Source, open_table
 from deep_ensembles.tabular.sources import STANDARD
@@ -22,6 +24,17 @@ _PREDICTION = re.compile(
     r"(mean|median|(aleatoric_|epistemic_)?std|lower|upper|q[\d.e-]+|abstain|label(_set)?|confidence|entropy|disagreement)(_|$)|p_"
 )
 _FORMULA, _NUMBER = r"^[=+\-@\t\r\n]", r"^[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?%?$"
+
+
+class _Terminal(io.RawIOBase):
+    """Standard output that people read: what a terminal would obey is written out."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any) -> int:
+        sys.stdout.write(printable(bytes(content).decode(errors="replace")))
+        return len(content)
 
 
 class TableWriter:
@@ -188,7 +201,8 @@ def _check_ending(path: Path, endings: Sequence[str]) -> None:
 
 def _begin(path: Path | str, schema: pa.Schema, stack: ExitStack) -> Any:
     name = Path(path).name.lower()
-    file: Any = sys.stdout.buffer if name == STANDARD else stack.enter_context(replacing(path))
+    shown: Any = _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
+    file: Any = shown if name == STANDARD else stack.enter_context(replacing(path))
     if name.endswith(".jsonl"):
         return nullcontext(file)
     if name.endswith(".parquet"):
