@@ -159,8 +159,8 @@ class TestCandidates:
     def test_bins_weigh_in_where_trees_would(self) -> None:
         inputs = np.random.default_rng(3).uniform(-1, 1, size=(400, 2))
         steps = np.floor(4 * inputs[:, 0]) + 0.05 * np.random.default_rng(4).normal(size=400)
-        model = DeepEnsembleRegressor(max_epochs=40, perturbation=None, head=Normal(), random_state=0).fit(inputs, steps)
-        assert model.chosen_["networks"]["waves 0.1, bins"] > 0.25
+        model = DeepEnsembleRegressor(max_epochs=160, perturbation=None, head=Normal(), random_state=0).fit(inputs, steps)
+        assert model.chosen_["networks"]["waves 0.1, bins"] > 0.5
 
     @pytest.mark.parametrize("has_effects", [True, False])
     def test_numbers_that_repeat_have_vectors_where_each_has_an_effect_of_its_own(self, has_effects: bool, tmp_path) -> None:
@@ -205,7 +205,7 @@ class TestCandidates:
         about = Task(X, labels, 2, 2, Categorical())
         search = selection._Search(about, Choices({"max_epochs": 2}), 0)
         [trial] = search.train([Candidate(Categorical(), 0.3, (8,))], about)
-        constant = search.constant(trial).ensemble
+        constant = search.constant(trial, about).ensemble
         for member in range(constant.n_members):
             seen = (constant.out_of_fold_members != member).all(0)
             prior = selection._PRIOR_ROWS
@@ -213,7 +213,7 @@ class TestCandidates:
             probabilities = constant.subset([member])(X[:4]).probs[:, 1]
             torch.testing.assert_close(probabilities, torch.full((4,), share), rtol=1e-5, atol=1e-6, check_dtype=False)
         assert len(np.unique(constant.out_of_fold(X).probs[:, 1].numpy())) <= constant.n_members
-        assert search.constant(trial).scores.mean() == pytest.approx(np.log(2) * 0.81, abs=0.03)
+        assert search.constant(trial, about).scores.mean() == pytest.approx(np.log(2) * 0.81, abs=0.03)
 
 
 def test_the_fast_effort_takes_fewer_and_smaller_networks_for_many_rows() -> None:
@@ -270,7 +270,7 @@ class TestTogether:
         kind(effort="fast", **QUICK).fit(x, np.repeat(LABELS[:40], 3), groups=groups)
         dealt = [call["folds"](np.arange(120), call["n_members"], np.random.default_rng()) for call in calls]
         folds = dealt[0]
-        assert len(folds) == 5
+        assert len(folds) == 6
         assert all(np.array_equal(a, b) for other in dealt for a, b in zip(folds, other, strict=True))
         for one in range(5):
             for other in range(one):
@@ -294,7 +294,9 @@ def test_explicit_settings_win(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) > 1
     for call in calls:
         assert {name: call[name] for name in given} == given
-        assert (call["n_members"], call["head"], call["max_epochs"]) == (3, StudentT(), 4)
+        assert (call["n_members"], call["head"]) == (3, StudentT())
+    assert {call["max_epochs"] for call in calls[:-1]} == {2}  # of trials
+    assert calls[-1]["max_epochs"] == 4
     assert model.ensemble_.n_members == 3
     assert model.chosen_["hidden_sizes"] == [7]
     assert model.chosen_["learning_rate"] == 0.02
@@ -311,6 +313,19 @@ def test_heads_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [type(head) for head in heads] == [StudentT, Normal, GaussianMixture]
 
 
+@pytest.mark.parametrize(("rows", "finalists", "folds"), [(120, 5, 6), (400, 2, 10)])
+def test_the_best_networks_are_trained_to_the_end_on_more_folds(
+    rows: int, finalists: int, folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = recorded(monkeypatch)
+    model = DeepEnsembleRegressor(**QUICK).fit(MANY[:rows], MANY[:rows, 0])
+    last = [call for call in calls if call["max_epochs"] == 4]
+    assert 1 <= len(last) <= finalists
+    assert {(call["n_members"], call["folds"].n_folds) for call in last} == {(10, folds)}
+    assert {(call["n_members"], call["folds"].n_folds) for call in calls if call["max_epochs"] == 2} == {(3, 3)}
+    assert model.ensemble_.n_members == 10 * len(model.chosen_["networks"])
+
+
 def test_fast_trains_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorded(monkeypatch)
     DeepEnsembleRegressor(effort="fast", **QUICK).fit(MANY, MANY[:, 0])
@@ -322,7 +337,7 @@ def test_best_is_larger(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = recorded(monkeypatch)
     many = RNG.normal(size=(240, 3))
     model = DeepEnsembleRegressor(effort="best", max_epochs=1, random_state=0).fit(many, many[:, 0])
-    assert {call["n_members"] for call in calls} == {10}
+    assert {call["n_members"] for call in calls} == {3, 20}
     assert model.chosen_["hidden_sizes"] == [128, 128, 128]
 
 

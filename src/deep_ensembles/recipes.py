@@ -46,6 +46,7 @@ _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network 
 _EPOCHS = {"fast": 100, "default": 600, "best": 800}
 _MEDIUM_ROWS = {"fast": 3000, "default": 2000, "best": 2000}  # from which epochs are fewer
 _MOST_EPOCHS_OF_CLASSES = 300  # which gain nothing from more
+_SMALL_ROWS = 4500  # up to which members are ten, so that each sees nine tenths of the rows
 _SMALL_NETWORK_ROWS, _SMALL_SIZES = 100_000, (64, 64)  # from which "fast" takes small networks, and their layers
 _SMALL_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
@@ -241,8 +242,9 @@ class Choices:
 
     def n_members(self, task: Task) -> int:
         """How many networks a candidate has."""
-        default = 3 if self._takes_small_networks(task) else 5
-        usual = PAPER["n_members"] if self.preset == "paper" else 10 if self.effort == "best" or task.is_wide else default
+        most = _SMALL_ROWS if self.effort != "fast" else 0
+        several = 10 if task.n_rows <= most or task.is_wide else 3 if self._takes_small_networks(task) else 5
+        usual = PAPER["n_members"] if self.preset == "paper" else several * (2 if self.effort == "best" else 1)
         return self.explicit.get("n_members", usual)
 
     def heads(self, task: Task, has_floor: bool = True) -> list[Any]:

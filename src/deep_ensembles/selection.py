@@ -33,10 +33,13 @@ from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, repeated_c
 from deep_ensembles.scoring import censored, log_score
 from deep_ensembles.training.resources import limited_threads
 
-_PILOT_ROWS = 3000  # rows that settings are tried on, where there are many more
-_MANY_ROWS = 50_000  # from which only the best of these networks is trained on all rows, not the best two
-_PILOT_PART, _PILOT_EPOCHS, _PILOT_MEMBERS = 0.5, 150, 3  # of the epochs, at most how many, and of how many members
-_MAIN_PART = 0.6  # of the time limit that is left for all rows, where settings are tried on some
+_PILOT_ROWS = 3000  # that networks are tried on, where there are many more
+_MANY_ROWS = 50_000  # from which only the best network is trained to the end, not the best two
+_PILOT_PART, _PILOT_EPOCHS = 0.5, 150  # of the epochs in trials, and at most how many on some of the rows
+_PILOT_MEMBERS = 3  # in trials
+_FEW_ROWS = 200  # below which so much is left to chance that four networks are trained to the end, not two
+_FOLD_ROWS, _MOST_FOLDS = 20, 20  # rows that a fold has at least, and folds at most, where there are more than 5
+_MAIN_PART = 0.6  # of the time limit that is left for the best networks
 _FEW = 20  # rows that are too few to choose anything by
 _LEAST_SHARE = 0.1  # of an ensemble in a mixture of several; what has less is left out
 _STAGES = 3  # of trials that a search takes about, by which it is seen whether processes pay
@@ -111,14 +114,21 @@ class _Search:
         can_choose = choices.preset is None and holds_out and choices.n_members(task) > 1
         if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and task.inputs.shape[1] <= task.n_rows):
             return self.train([start], task, needed=1), [1.0]
-        if task.n_rows <= 1.5 * _PILOT_ROWS:
-            return self.best(self.search(start, heads, scales, task))
-        rows = np.random.default_rng(self.seeds[1]).choice(task.counted, _PILOT_ROWS, replace=False)
+        rows = task.counted
+        if task.n_rows > 1.5 * _PILOT_ROWS:
+            rows = np.random.default_rng(self.seeds[1]).choice(rows, _PILOT_ROWS, replace=False)
         end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.time()) if self.end < math.inf else math.inf
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
         self.end = end
-        n = 2 if task.n_rows < _MANY_ROWS and "n_members" not in choices.explicit else 1
-        return self.best(self.train([trial.candidate for trial in trials[:n]], task, needed=1))
+        best = list(dict.fromkeys(replace(trial.candidate, is_constant=False) for trial in trials))
+        n = 4 if task.n_rows < _FEW_ROWS else 2 if task.n_rows < _MANY_ROWS else 1
+        n = n if "n_members" not in choices.explicit else 1
+        finalists = dict.fromkeys([*best[:n], *self.linear(best[0].head)])
+        return self.best(self.with_constants(self.train(list(finalists), task, needed=1), task))
+
+    def linear(self, head: Any) -> list[Candidate]:
+        """A network without hidden layers, where one is tried."""
+        return [Candidate(head, 0.0, ())] if self.choices.tries_linear(self.task) else []
 
     def search(self, start: Candidate, heads: Sequence[Any], scales: Sequence[float], task: Task) -> list[_Trial]:
         """Trials in stages; candidates of a stage may be trained side by side.
@@ -142,19 +152,22 @@ class _Search:
             return self.search(replace(start, head=bare[0]), bare, scales, task)
         best = _best(trials)
         adversarial = [replace(best.candidate, epsilon=EPSILON)] if self.choices.tries_adversary(self.task) else []
-        linear = [Candidate(heads[0], 0.0, ())] if self.choices.tries_linear(task) else []
         others = [replace(best.candidate, head=head) for head in heads[1:] if self.may_win(head, best, task)]
-        more = self.train([*adversarial, *_next_frequencies(trials, scales), *others, *linear], task)
+        more = self.train([*adversarial, *_next_frequencies(trials, scales), *others, *self.linear(heads[0])], task)
         better = [trial for trial in more if trial.candidate.head != heads[0] and is_better(trial.scores, best.scores)]
         if better:
             head = _best(better).candidate.head
             usual, _ = self.best([*trials, *(trial for trial in more if trial.candidate.head == heads[0])])
             more += self.train([replace(trial.candidate, head=head) for trial in usual if trial is not best], task)
-        trials += more
-        if isinstance(heads[0], Categorical) and task is self.task and self.choices.explicit.get("network") is None:
-            families = {trial.candidate.family: trial for trial in trials}
-            trials += [self.constant(trial) for trial in families.values()]
-        return trials
+        return self.with_constants([*trials, *more], task)
+
+    def with_constants(self, trials: list[_Trial], task: Task) -> list[_Trial]:
+        """Of classes, beside each family of trials members that say the shares of classes."""
+        is_own = self.choices.explicit.get("network") is not None
+        if is_own or not isinstance(trials[0].candidate.head, Categorical):
+            return trials
+        families = {trial.candidate.family: trial for trial in trials}
+        return trials + [self.constant(trial, task) for trial in families.values()]
 
     def train(self, candidates: Sequence[Candidate], task: Task, needed: int = 0) -> list[_Trial]:
         """Trials of candidates, side by side where that pays.
@@ -190,10 +203,12 @@ class _Search:
         settings, n_members = choices.training(task, not candidate.hidden_sizes), choices.n_members(task)
         if task is not self.task:
             n_members = min(n_members, _PILOT_MEMBERS)
-            settings["max_epochs"] = min(_PILOT_EPOCHS, math.ceil(_PILOT_PART * settings["max_epochs"]))
+            most = math.inf if task.n_rows == self.task.n_rows else _PILOT_EPOCHS
+            settings["max_epochs"] = min(most, math.ceil(_PILOT_PART * settings["max_epochs"]))
         if choices.preset is None and settings["early_stopping"] and "folds" not in choices.explicit and n_members > 1:
             together = task.together if task.source is None else None  # blocks deal out folds by themselves
-            n_folds = min(5, n_members, 5 if together is None else len(np.unique(together[task.counted])))
+            most = min(_MOST_FOLDS, max(5, task.n_rows // _FOLD_ROWS))
+            n_folds = min(most, n_members, most if together is None else len(np.unique(together[task.counted])))
             settings["folds"] = ComplementaryFolds(n_folds, together, self.seeds[0] % 2**32) if n_folds > 1 else None
         if settings.get("checkpoint") is not None and number:
             settings["checkpoint"] = settings["checkpoint"].numbered(number)
@@ -226,12 +241,12 @@ class _Search:
         errors = np.abs(trial.ensemble.out_of_fold(task.inputs).mean.numpy()[task.counted] - targets)
         return bool(np.median(errors[targets != values[counts.argmax()]]) < 0.8 * step / 4)
 
-    def constant(self, trial: _Trial) -> _Trial:
+    def constant(self, trial: _Trial, task: Task) -> _Trial:
         """Members that say the shares of classes among their own rows, whatever a row is; of the architecture of a trial.
 
         A share of them in the mixture draws probabilities towards those shares, as far as out-of-fold rows ask for that.
         """
-        ensemble, task = trial.ensemble, self.task
+        ensemble = trial.ensemble
         assert ensemble.out_of_fold_members is not None
         n, rows = ensemble.n_members, np.ones(len(task.inputs)) if task.sample_weight is None else task.sample_weight
         seen = (ensemble.out_of_fold_members != np.arange(n)[:, None, None]).all(1)
