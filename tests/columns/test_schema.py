@@ -460,6 +460,13 @@ class TestDates:
         assert (column.pattern, column.missing) == ("%d.%m.%Y", 0)
         assert not column.unseen(column.read(pa.array(["9999-12-31"]))).any()
 
+    def test_every_pair_of_dates_gives_its_difference(self):
+        starts = np.datetime64("2020-01-01") + np.arange(60).astype("timedelta64[D]")
+        later = np.random.default_rng(0).integers(1, 99, size=(60, 6)).cumsum(axis=1).astype("timedelta64[D]")
+        table = pa.table({f"date{i}": pa.array((starts + later[:, i]).astype(str)) for i in range(6)})
+        made = [column for column in infer_schema(table).columns if column.name not in table.column_names]
+        assert len(made) == 15
+
     def test_impossible_days_are_no_dates(self):
         column = date("d", pa.array(["2020-01-01", "2020-06-01"]))
         with pytest.raises(UnreadableValue, match="'2020-02-30' in row 2"):

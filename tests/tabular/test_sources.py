@@ -123,6 +123,7 @@ def test_urls_folders_of_them_and_standard_input(name, tmp_path, monkeypatch):
         ("t.sqlite", None, "t.sqlite holds several tables; choose one with --table: flats, large$"),
         ("t.sqlite", "houses", "t.sqlite has no table 'houses'; choose one with --table: flats, large$"),
         ("t.xlsx", None, "t.xlsx holds several tables; choose one with --table: flats, notes$"),
+        ("t.csv", "flats", "t.csv is a table itself, neither a workbook nor a database: leave out --table flats$"),
     ],
 )
 def test_several_tables_are_named(name, table, words, tmp_path):

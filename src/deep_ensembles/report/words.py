@@ -292,9 +292,12 @@ def bias_verdict(bias: float, error: float, n_rows: int) -> str:
         'Predictions are 1.50 too low on average (± 0.20), beyond chance.'
         >>> bias_verdict(0.1, 0.2, 100)
         'Predictions are 0.100 too high on average (± 0.20), no more than chance explains.'
+        >>> bias_verdict(0.1, 0.0, 1)
+        'Predictions are 0.100 too high on average, no more than chance explains.'
     """
     is_chance = n_rows < FEWEST_ROWS or abs(bias) <= chance_factor(n_rows) * error
-    told = f"{number(abs(bias), 3)} too {'high' if bias > 0 else 'low'} on average (± {number(error, 2)})"
+    told = f"{number(abs(bias), 3)} too {'high' if bias > 0 else 'low'} on average"
+    told += f" (± {number(error, 2)})" if error else ""
     return f"Predictions are {told}, {CHANCE if is_chance else 'beyond chance'}."
 
 

@@ -77,6 +77,8 @@ def unpacked(path: Path, table: str | None, folder: Path) -> list[Path]:
             _copy_duckdb(path, table, made)
         elif any(ending in path.name.lower() for ending in (".json", ".ndjson")) or start.lstrip()[:1] in (b"{", b"["):
             _write(made, _json(path))
+        elif table is not None:
+            raise TableError(f"{path} is a table itself, neither a workbook nor a database: leave out --table {table}")
         else:
             return [path]
     except zipfile.BadZipFile as error:
