@@ -31,6 +31,7 @@ PAPER: dict[str, Any] = {
     "batch_size": 100,
     "learning_rate": 0.01,
 }
+SMALL_ROWS = 4500  # up to which all rows are tried, and members are ten, so that each sees nine tenths of the rows
 SCALES = (0.03, 0.1, 0.3, 1.0, 3.0)  # of the frequencies of waves, each about three times the one before
 LEAST_DIFFERENT = 0.25  # the share of different rows from which equal ones are taken for copies
 _OUTLYING = 5.0  # times that a deviation is too large from which it is not the unit of targets
@@ -46,7 +47,6 @@ _ROW_VISITS = {"fast": 1e6, "default": 4e6, "best": 8e6}  # rows that a network 
 _EPOCHS = {"fast": 100, "default": 600, "best": 800}
 _MEDIUM_ROWS = {"fast": 3000, "default": 2000, "best": 2000}  # from which epochs are fewer
 _MOST_EPOCHS_OF_CLASSES = 300  # which gain nothing from more
-_SMALL_ROWS = 4500  # up to which members are ten, so that each sees nine tenths of the rows
 _SMALL_NETWORK_ROWS, _SMALL_SIZES = 100_000, (64, 64)  # from which "fast" takes small networks, and their layers
 _SMALL_EMBEDDING = {"n_bins": 24, "n_frequencies": 8}
 _HIDDEN_SIZES = {"fast": (128, 128), "default": (128, 128), "best": (128, 128, 128)}
@@ -242,7 +242,7 @@ class Choices:
 
     def n_members(self, task: Task) -> int:
         """How many networks a candidate has."""
-        most = _SMALL_ROWS if self.effort != "fast" else 0
+        most = SMALL_ROWS if self.effort != "fast" else 0
         several = 10 if task.n_rows <= most or task.is_wide else 3 if self._takes_small_networks(task) else 5
         usual = PAPER["n_members"] if self.preset == "paper" else several * (2 if self.effort == "best" else 1)
         return self.explicit.get("n_members", usual)

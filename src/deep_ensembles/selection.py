@@ -29,14 +29,12 @@ from deep_ensembles.perturbations import FastGradientSign
 from deep_ensembles.recalibration import Recalibration, VarianceScaling, choose, variance_scaling
 from deep_ensembles.recalibration.fits import is_stretchable
 from deep_ensembles.recalibration.of_ensembles import stretched, tempered
-from deep_ensembles.recipes import EPSILON, Candidate, Choices, Task, repeated_columns, target_step
-from deep_ensembles.scoring import censored, log_score
+from deep_ensembles.recipes import EPSILON, SMALL_ROWS, Candidate, Choices, Task, repeated_columns, target_step
 from deep_ensembles.training.resources import limited_threads
 
 _PILOT_ROWS = 3000  # that networks are tried on, where there are many more
 _MANY_ROWS = 50_000  # from which only the best network is trained to the end, not the best two
-_PILOT_PART, _PILOT_EPOCHS = 0.5, 150  # of the epochs in trials, and at most how many on some of the rows
-_PILOT_MEMBERS = 3  # in trials
+_PILOT_MEMBERS, _PILOT_PART, _PILOT_EPOCHS = 3, 0.5, 150  # in trials; a part of the epochs, of few rows at most so many
 _FEW_ROWS = 200  # below which so much is left to chance that four networks are trained to the end, not two
 _FOLD_ROWS, _MOST_FOLDS = 20, 20  # rows that a fold has at least, and folds at most, where there are more than 5
 _MAIN_PART = 0.6  # of the time limit that is left for the best networks
@@ -111,20 +109,21 @@ class _Search:
         heads, scales, sizes = choices.candidates(task)
         start = Candidate(heads[0], scales[len(scales) // 4], sizes, has_bins=scales[0] > 0)
         holds_out = choices.training(task).get("early_stopping") and choices.explicit.get("folds", "auto") is not None
-        can_choose = choices.preset is None and holds_out and choices.n_members(task) > 1
+        is_open = len(heads) > 1 or scales[0] > 0 or choices.tries_adversary(task) or choices.tries_linear(task)
+        can_choose = is_open and choices.preset is None and holds_out and choices.n_members(task) > 1
         if not can_choose or task.n_rows < _FEW or (choices.effort == "fast" and task.inputs.shape[1] <= task.n_rows):
             return self.train([start], task, needed=1), [1.0]
         rows = task.counted
-        if task.n_rows > 1.5 * _PILOT_ROWS:
+        if task.n_rows > SMALL_ROWS:
             rows = np.random.default_rng(self.seeds[1]).choice(rows, _PILOT_ROWS, replace=False)
         end, self.end = self.end, self.end - _MAIN_PART * (self.end - time.time()) if self.end < math.inf else math.inf
         trials, _ = self.best(self.search(start, heads, scales, task.subset(np.sort(rows))))
         self.end = end
         best = list(dict.fromkeys(replace(trial.candidate, is_constant=False) for trial in trials))
-        n = 4 if task.n_rows < _FEW_ROWS else 2 if task.n_rows < _MANY_ROWS else 1
-        n = n if "n_members" not in choices.explicit else 1
+        is_one = task.n_rows >= _MANY_ROWS or "n_members" in choices.explicit
+        n = 1 if is_one else 2 if task.n_rows >= _FEW_ROWS else 4
         finalists = dict.fromkeys([*best[:n], *self.linear(best[0].head)])
-        return self.best(self.with_constants(self.train(list(finalists), task, needed=1), task))
+        return self.best(self.with_constants(self.train([*finalists], task, needed=1), task))
 
     def linear(self, head: Any) -> list[Candidate]:
         """A network without hidden layers, where one is tried."""
@@ -163,18 +162,13 @@ class _Search:
 
     def with_constants(self, trials: list[_Trial], task: Task) -> list[_Trial]:
         """Of classes, beside each family of trials members that say the shares of classes."""
-        is_own = self.choices.explicit.get("network") is not None
-        if is_own or not isinstance(trials[0].candidate.head, Categorical):
+        if self.choices.explicit.get("network") is not None or not isinstance(trials[0].candidate.head, Categorical):
             return trials
         families = {trial.candidate.family: trial for trial in trials}
         return trials + [self.constant(trial, task) for trial in families.values()]
 
     def train(self, candidates: Sequence[Candidate], task: Task, needed: int = 0) -> list[_Trial]:
-        """Trials of candidates, side by side where that pays.
-
-        Arguments:
-            needed: how many of them are trained even if there is no time left.
-        """
+        """Trials of candidates, side by side where that pays; so many are `needed` even if there is no time left."""
         if not candidates:
             return []
         builds, first = [self.choices.build(candidate, task) for candidate in candidates], self.n_trials
@@ -222,12 +216,12 @@ class _Search:
 
         These are the normals with the mean and variance of out-of-fold predictions, times the factor that suits them best.
         """
-        if not isinstance(head, Normal) or self.rule(trial.ensemble) is not log_score:
+        if not isinstance(head, Normal) or self.rule(trial.ensemble) is not scoring.log_score:
             return True
         counted = torch.from_numpy(task.counted)
         normals = trial.ensemble.out_of_fold(task.inputs)[counted].moment_matched()
         targets = torch.from_numpy(task.targets)[counted]
-        return not is_better(trial.scores, log_score(variance_scaling(normals, targets)(normals), targets).numpy())
+        return not is_better(trial.scores, scoring.log_score(variance_scaling(normals, targets)(normals), targets).numpy())
 
     def beats_rounding(self, trial: _Trial, task: Task) -> bool:
         """Whether out-of-fold errors are smaller than those of rounding to the step between targets.
@@ -265,7 +259,7 @@ class _Search:
             return np.zeros(1)
         mixture = ensemble.out_of_fold(task.inputs)
         if is_structured(task.targets):
-            targets, rule = torch.from_numpy(times_and_events("y", task.targets)), censored()
+            targets, rule = torch.from_numpy(times_and_events("y", task.targets)), scoring.censored()
         else:
             targets, rule = torch.from_numpy(np.asarray(task.targets)), self.rule(ensemble)
             targets = targets.double() if mixture.kind == "labels" else targets
@@ -284,7 +278,7 @@ class _Search:
         joined = []
         for members in families.values():
             scores = np.stack([trial.scores for trial in members])
-            is_likelihood = self.rule(members[0].ensemble) is log_score
+            is_likelihood = self.rule(members[0].ensemble) is scoring.log_score
             if "n_members" in self.choices.explicit or not is_likelihood:
                 best = int(scores.mean(1).argmin())
                 joined.append((members, np.eye(len(members))[best], scores[best]))
@@ -295,8 +289,6 @@ class _Search:
         members, shares, _ = next(item for item in joined if not is_better(least[2], item[2]))
         kept = sorted(((float(share), i) for i, share in enumerate(shares) if share > 0), reverse=True)
         return [members[i] for _, i in kept], [share for share, _ in kept]
-
-    # -- afterwards ----------------------------------------------------------------------------------------------------
 
     def recalibration(self, ensemble: Ensemble) -> Recalibration | None:
         """What out-of-fold predictions ask for."""
@@ -331,8 +323,7 @@ class _Search:
         """What was chosen, as plain data."""
         first, is_own = trials[0].candidate, self.choices.explicit.get("network") is not None
         hidden = ("checkpoint", "verbose", "device", "time_limit", "resumable")
-        used = self.choices.training(self.task, not first.hidden_sizes).items()
-        plain = (bool, int, float, str, type(None))
+        used, plain = self.choices.training(self.task, not first.hidden_sizes).items(), (int, float, str, type(None))
         settings = {name: value if isinstance(value, plain) else repr(value) for name, value in used if name not in hidden}
         networks = {trial.candidate.network: round(share, 3) for trial, share in zip(trials, shares, strict=True)}
         return {
