@@ -206,7 +206,7 @@ class Ensemble:
                   for e, start in zip(ensembles, starts, strict=True)]  # fmt: skip
         return first._with_members(
             members=concatenated_members([ensemble.members for ensemble in ensembles]),
-            standardization=Standardization.concatenated([ensemble.standardization for ensemble in ensembles]),
+            standardization=Standardization.stack([ensemble.standardization for ensemble in ensembles], torch.cat),
             network=[ensemble.network for ensemble in ensembles],
             seeds=tuple(seed for ensemble in ensembles for seed in ensemble.seeds),
             weights=torch.from_numpy(np.repeat(np.divide(shares, counts), counts)),

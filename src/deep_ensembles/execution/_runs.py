@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from deep_ensembles._terminal import progress
@@ -100,6 +101,6 @@ def _joined(parts: Sequence[Trained]) -> Trained:
     if len(parts) == 1:
         return parts[0]
     held_out = [raw for part in parts for raw in part.held_out]
-    units = Standardization.concatenated([part.standardization for part in parts])
+    units = Standardization.stack([part.standardization for part in parts], torch.cat)
     history = np.concatenate([part.history for part in parts], axis=1)
     return Trained(concatenated_members([part.members for part in parts]), units, history, held_out)

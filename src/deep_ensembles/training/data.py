@@ -100,14 +100,9 @@ class Standardization:
     target_scale: Tensor | None = None
 
     @classmethod
-    def stack(cls, runs: Sequence[Standardization]) -> Standardization:
-        """The standardisations of single runs as one."""
-        return cls(**{name: torch.stack([run.tensors()[name] for run in runs]) for name in runs[0].tensors()})
-
-    @classmethod
-    def concatenated(cls, parts: Sequence[Standardization]) -> Standardization:
-        """The standardisations of several sets of runs as one."""
-        return cls(**{name: torch.cat([part.tensors()[name] for part in parts]) for name in parts[0].tensors()})
+    def stack(cls, parts: Sequence[Standardization], join: Callable[..., Tensor] = torch.stack) -> Standardization:
+        """The standardisations of single runs as one, or with `torch.cat` those of several sets of runs."""
+        return cls(**{name: join([part.tensors()[name] for part in parts]) for name in parts[0].tensors()})
 
     def select(self, runs: Sequence[int]) -> Standardization:
         """The standardisations of some runs."""
