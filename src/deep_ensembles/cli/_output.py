@@ -68,29 +68,25 @@ def _rendered(listing: Listing) -> str:
 
 
 @contextmanager
-def user_errors(stopped: str | Callable[[], str] = "stopped; nothing was written") -> Iterator[None]:
+def user_errors(stopped: Callable[[], str] = lambda: "stopped; nothing was written") -> Iterator[None]:
     """Print what a user can mend as one sentence and exit with code 1, be it an error, Ctrl-C or another's wish to end.
 
     Signals that end a program stop it as Ctrl-C does, so that it can tidy up and say what is left.
 
     Arguments:
-        stopped: what to say when it is stopped, or a function that finds out.
+        stopped: finds out what to say when it is stopped.
     """
-
-    def left() -> str:
-        return stopped if isinstance(stopped, str) else stopped()
-
     taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
     with _handled(taken, _interrupt):
         try:
             yield
         except (ImportError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
             short = _shortage(error)
-            text = " ".join(str(error).split()) if short is None else f"{short}; {left().removeprefix('stopped; ')}"
+            text = " ".join(str(error).split()) if short is None else f"{short}; {stopped().removeprefix('stopped; ')}"
             print(f"error: {printable(text)}", file=sys.stderr)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
-            _say_stopped(left)
+            _say_stopped(stopped)
             raise typer.Exit(1) from error
 
 

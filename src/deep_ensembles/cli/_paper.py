@@ -27,7 +27,7 @@ def demo(
     """
     from deep_ensembles.cli.demo import run_demo
 
-    with user_errors(f"stopped; what is in {out} by now stays there"):
+    with user_errors(lambda: f"stopped; what is in {out} by now stays there"):
         found = run_demo(out, seed)
     for content in found:
         show(content)
@@ -56,7 +56,7 @@ def reproduce(
         rows = [(name.replace("_", "-"), EXPERIMENTS[name].makes, *takes) for name, takes in times.items()]
         show(Listing("", ("name", "makes", *SCALES), rows))
         return
-    with user_errors("stopped; the same command goes on where it was"):
+    with user_errors(lambda: "stopped; the same command goes on where it was"):
         from deep_ensembles.paper.reproduce import reproduce as run
 
         chosen = {"only": comma_list(only), "methods": comma_list(methods), "networks": comma_list(networks)}

@@ -129,7 +129,7 @@ def predict(
     if row is not None and data:
         raise BadParameter("--row is instead of DATA; leave one of them out")
     to_folder = out not in (None, "-") and not Path(out or "").suffix
-    with user_errors("stopped; the same command goes on") if to_folder else user_errors():
+    with user_errors(lambda: "stopped; the same command goes on") if to_folder else user_errors():
         import torch
 
         options: dict[str, Any] = {"coverage": coverage, "errors": errors, "keep": tuple(comma_list(keep) or ())}
