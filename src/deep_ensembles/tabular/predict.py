@@ -217,14 +217,12 @@ class PredictedRow:
     def listing(self) -> Listing:
         """To print; of many classes the most probable ones."""
         shown, shares = {name: _text(value) for name, value in self.values.items()}, {}
-        if "lower" in shown:
-            interval = f"{shown['lower']} to {shown.pop('upper')}"
-            names = {"lower": f"{100 * self.coverage:g} % interval"}
-            shown = {names.get(name, name): value for name, value in (shown | {"lower": interval}).items()}
+        interval, upper = f"{100 * self.coverage:g} % interval", shown.pop("upper", "")
         if "label" in shown:
             shares = {name: self.values[name] for name in shown if name.startswith("p_")}
         likely = sorted(shares, key=lambda name: -shares[name])
-        rows = [[name, value] for name, value in shown.items() if name not in shares]
+        rows = [[interval, f"{value} to {upper}"] if name == "lower" else [name, value]
+                for name, value in shown.items() if name not in shares]  # fmt: skip
         rows += [[name, f"{shares[name]:.4f}"] for name in likely[:_MOST_CLASSES]]
         rows += [["…", f"{len(likely) - _MOST_CLASSES} more"]] if len(likely) > _MOST_CLASSES else []
         return Listing("", ["predicted", self.target + f" in {self.unit}" * bool(self.unit)], rows)
