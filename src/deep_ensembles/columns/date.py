@@ -297,9 +297,8 @@ def draft_date(levels: pa.Array, counts: NDArray[np.int64], readable: float) -> 
         [('%d/%m/%Y', ()), ('%m/%d/%Y', ('n/d',))]
     """
     some = levels[:_SOME]
-    if not pc.any(pc.match_substring_regex(some, r"\d")).as_py():
-        return None
-    patterns = [pattern for pattern in PATTERNS if not parse_dates(some, pattern)[1].all()]
+    has_digits = pc.any(pc.match_substring_regex(some, r"\d")).as_py()
+    patterns = [pattern for pattern in PATTERNS if has_digits and not parse_dates(some, pattern)[1].all()]
     if not patterns:
         return None
     bad = {pattern: parse_dates(levels, pattern)[1] for pattern in patterns}
