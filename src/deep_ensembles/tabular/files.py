@@ -57,8 +57,9 @@ class ParquetFile:
                 wanted = [stored[place] for place in places]
                 are_repeated = any(stored.count(name) > 1 for name in wanted)
                 for batch in file.iter_batches(most, groups, None if are_repeated else wanted):
-                    chosen = [batch.column(key) for key in (places if are_repeated else wanted)]
-                    yield pa.RecordBatch.from_arrays(list(map(_without_dictionary, chosen)), list(columns))
+                    chosen = (batch.column(key) for key in (places if are_repeated else wanted))
+                    plain = [each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in chosen]
+                    yield pa.RecordBatch.from_arrays(plain, list(columns))
         except (pa.ArrowException, OSError) as error:
             raise TableError(f"{self.path} cannot be read ({_line(error)}); is it complete?") from error
 
@@ -76,10 +77,6 @@ def open_parquet_file(path: Path) -> ParquetFile:
 
 def _opened(path: Path) -> parquet.ParquetFile:
     return parquet.ParquetFile(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False)
-
-
-def _without_dictionary(values: pa.Array) -> pa.Array:
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
 
 
 def _line(error: BaseException) -> str:
