@@ -62,9 +62,7 @@ class NegativeBinomial(Counts):
         log_mean, form = split_raw(self, raw)
         size = positive(form, self.min_size, 1e6)
         log_odds = (log_mean + (self.offset or 0.0)).clamp(*LOG_LIMIT) - size.log()
-        return for_targets(
-            lambda n, logits, validate_args: families.NegativeBinomial(n, logits=logits, validate_args=False), size, log_odds
-        )
+        return for_targets(lambda n, logits, **how: families.NegativeBinomial(n, logits=logits, **how), size, log_odds)
 
 
 @dataclass(frozen=True)
