@@ -16,13 +16,8 @@ from deep_ensembles._files import json_ready, write_atomically
 from deep_ensembles._terminal import progress
 from deep_ensembles.execution import Execution, Processes
 from deep_ensembles.paper.datasets import DatasetError, card, data_home
-
-# isort: off
-from deep_ensembles.paper.experiments import (
-    EXPERIMENTS, SCALES, Cell, Claim, Experiment, Record, Scale, Selection, Summary, left_out, read_record, write_record,
-)  # fmt: skip
-
-# isort: on
+from deep_ensembles.paper.experiments import EXPERIMENTS, SCALES, Experiment, Scale, Selection
+from deep_ensembles.paper.experiments._experiment import Cell, Claim, Record, Summary, left_out, read_record, write_record
 from deep_ensembles.paper.figures import save_figure
 
 

@@ -1,9 +1,7 @@
 """Experiments: a table or figure of the paper per file, or some of one kind."""
 
 # isort: skip_file
-from deep_ensembles.paper.experiments._experiment import (
-    ARRAYS, SCALES, Cell, Claim, Experiment, Record, Scale, Selection, Summary, left_out, read_record, write_record,
-)  # fmt: skip
+from deep_ensembles.paper.experiments._experiment import ARRAYS, SCALES, Experiment, Scale, Selection
 from deep_ensembles.paper.experiments.ensemble_size import MNIST, SVHN, TINY_IMAGENET
 from deep_ensembles.paper.experiments import known_unknown_classes as known_unknown
 from deep_ensembles.paper.experiments.regression_calibration import REGRESSION_CALIBRATION
@@ -16,7 +14,4 @@ _IN_THE_PAPERS_ORDER = (
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _IN_THE_PAPERS_ORDER}
 
-__all__ = [
-    "ARRAYS", "EXPERIMENTS", "SCALES", "Cell", "Claim", "Experiment", "Record", "Scale", "Selection", "Summary",
-    "left_out", "read_record", "write_record",
-]  # fmt: skip
+__all__ = ["ARRAYS", "EXPERIMENTS", "SCALES", "Experiment", "Scale", "Selection"]
