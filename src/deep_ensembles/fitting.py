@@ -1,7 +1,5 @@
 """The PyTorch door: train an ensemble of any network, or all folds of a cross-validation, as one stack."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """More members of an ensemble that is there: how it was trained, and for how long members are added."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

@@ -1,7 +1,5 @@
 """Quantiles of mixtures of any family, exact to rounding."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Members that are plain multi-layer perceptrons: batched matrix products and a backward pass by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar
 

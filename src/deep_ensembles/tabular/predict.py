@@ -1,7 +1,5 @@
 """A model and a table → a table of predictions, some rows at a time; of many files, or of one row, likewise."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
