@@ -1,7 +1,5 @@
 """What commands share: printing of lines and listings, errors as one sentence with an exit code, where work is done."""
 
-from __future__ import annotations
-
 import atexit
 import csv
 import errno
@@ -26,7 +24,7 @@ Processes = Annotated[int | None, typer.Option(min=1, help="Work in so many proc
 Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its address, or auto.")]
 
 
-def chosen_execution(processes: int | None, ray: str | None) -> Execution | None:
+def chosen_execution(processes: int | None, ray: str | None) -> "Execution | None":
     """Where the user wants work to be done; None for what is usual."""
     if processes is not None and ray is not None:
         raise typer.BadParameter("--processes and --ray are two places to work; leave one of them out")

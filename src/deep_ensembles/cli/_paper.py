@@ -1,7 +1,5 @@
 """Commands of the paper: its data, its tables and figures; and the demo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -98,7 +96,7 @@ def data_fetch(
             show(f"{dataset.name}  {fetch(dataset, home) or 'needs no file'}")
 
 
-def _about(card: Card, home: Path) -> tuple[str, ...]:
+def _about(card: "Card", home: Path) -> tuple[str, ...]:
     features = "×".join(map(str, card.shape)) or str(card.features)
     here = "yes" if card.is_whole(home) else "part" if card.is_here(home) else "no"
     where = f"{Path(card.file).parent}/" if card.shape and card.file else card.file or "made on the spot"

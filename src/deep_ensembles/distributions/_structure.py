@@ -1,7 +1,5 @@
 """The parameters of a distribution, and the same distribution with other ones: other rows, precision or units."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable
@@ -255,7 +253,7 @@ class Scaled(td.TransformedDistribution):
             return td.constraints.real
         return td.constraints.interval(low, high)
 
-    def rebuilt(self, change: Callable[[Tensor], Tensor]) -> Scaled:
+    def rebuilt(self, change: Callable[[Tensor], Tensor]) -> "Scaled":
         shape = self.batch_shape + self.event_shape
         units = (change(unit.expand(shape)) for unit in (self.shift, self.scale))
         return Scaled(rebuilt(self.base_dist, change), *units)

@@ -1,7 +1,5 @@
 """Families of one number with every method that a prediction needs: torch's, and those that it lacks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -187,7 +185,7 @@ class ZeroInflated(Exact):
     def support(self) -> constraints.Constraint:
         return self.of.support  # type: ignore[return-value]
 
-    def rebuilt(self, change: Callable[[Tensor], Tensor]) -> ZeroInflated:
+    def rebuilt(self, change: Callable[[Tensor], Tensor]) -> "ZeroInflated":
         return ZeroInflated(change(self.logits), rebuilt(self.of, change))
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -234,7 +232,7 @@ class Delta(Exact):
     def variance(self) -> Tensor:
         return torch.zeros_like(self.loc)
 
-    def rescaled(self, shift: Tensor, scale: Tensor) -> Delta:
+    def rescaled(self, shift: Tensor, scale: Tensor) -> "Delta":
         return Delta(shift + scale * self.loc)
 
     def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008
@@ -278,7 +276,7 @@ class Interpolated(Exact):
         self.kinks = self.values  # where the density jumps
         super().__init__(self.values.shape[:-1], validate_args=False)
 
-    def rescaled(self, shift: Tensor, scale: Tensor) -> Interpolated:
+    def rescaled(self, shift: Tensor, scale: Tensor) -> "Interpolated":
         return Interpolated(shift.unsqueeze(-1) + scale.unsqueeze(-1) * self.values, self.levels)
 
     @property

@@ -1,7 +1,5 @@
 """Assumed-density filtering of many runs at once: examples one after another, then the priors of the weights."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -83,7 +81,7 @@ class Filter:
             self.output[:, i] = moment[:, -self.output.shape[-1] :]
 
 
-def _relative_steps(by: Moments) -> Tensor:
+def _relative_steps(by: "Moments") -> Tensor:
     """Of $m' = m + v g$ and $v' = v - v^2 c$, the $g$ and $c$, `[run, 2, …]`."""
     return torch.stack([by.mean, by.mean.square().sub_(by.variance, alpha=2)], dim=1)
 

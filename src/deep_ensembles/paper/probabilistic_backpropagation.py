@@ -1,7 +1,5 @@
 """Probabilistic backpropagation: a distribution over the weights, updated one example at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +45,7 @@ class Posterior:
     def __len__(self) -> int:
         return len(self.hidden)
 
-    def __getitem__(self, run: int) -> Posterior:
+    def __getitem__(self, run: int) -> "Posterior":
         """The posterior of one run."""
         one = [range(len(self))[run]]
         weights = (self.hidden[one], self.output[one], self.noise[one])

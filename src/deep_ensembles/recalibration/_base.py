@@ -1,7 +1,5 @@
 """A mixture whose levels are mapped to other levels; the interface of a recalibration, and what fitting one needs."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -67,11 +65,11 @@ class Recalibrated(Distribution):
         """Where the mixture has mass."""
         return self.mixture.support
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Recalibrated:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Recalibrated":
         """The same prediction for a larger batch shape."""
         return Recalibrated(self.mixture.expand(batch_shape), self.before, self.after)
 
-    def __getitem__(self, rows: Any) -> Recalibrated:
+    def __getitem__(self, rows: Any) -> "Recalibrated":
         """The prediction for some rows."""
         return Recalibrated(self.mixture[rows], self.before, self.after)
 

@@ -1,7 +1,5 @@
 """A table → a model, recalibrated and scored by rows that were held out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -188,7 +186,7 @@ def _trained(task: Task, settings: TableSettings, **others: Any) -> Fitted:
 
 def _recalibrated(
     ensemble: Ensemble, known: TableData, mixture: Mixture, settings: TableSettings
-) -> tuple[Ensemble, recalibration.Recalibration | None, HeldOut]:
+) -> "tuple[Ensemble, recalibration.Recalibration | None, HeldOut]":
     """The ensemble, the recalibration of its first member, and the predictions that both were recalibrated by."""
     kept: dict[str, Any] = {"groups": known.together, "times": known.times, "bounds": settings.chosen_bounds}
     held = HeldOut.of(ensemble, mixture, known.y, settings.recalibration, **kept)
@@ -286,7 +284,7 @@ class HeldOut:
     bounds: Bounds | None = None
 
     @classmethod
-    def of(cls, ensemble: Ensemble, mixture: Mixture, target: NDArray[Any], name: str, **others: Any) -> HeldOut:
+    def of(cls, ensemble: Ensemble, mixture: Mixture, target: NDArray[Any], name: str, **others: Any) -> "HeldOut":
         """Of an ensemble, judged with a recalibration of the kind that it has, where that was chosen."""
         kinds = {recalibration.VarianceScaling: "variance_scaling", recalibration.Temperature: "temperature"}
         name = kinds.get(type(ensemble.recalibration), name) if name == "auto" else name

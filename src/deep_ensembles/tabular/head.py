@@ -1,7 +1,5 @@
 """The head and the bounds of a table's model: read from text, checked against the target, suggested by its look."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -214,7 +212,7 @@ class Bounds:
         require(self.low < self.high, "bounds", "a lower one below a higher one", f"{self.low:g}, {self.high:g}")
 
     @classmethod
-    def named(cls, text: Any) -> Bounds:
+    def named(cls, text: Any) -> "Bounds":
         """The bounds that a text names."""
         parts = text.split(",") if isinstance(text, str) else []
         try:
@@ -288,11 +286,11 @@ class Bounded(Distribution):
         """What lies between the bounds."""
         return constraints.interval(self.bounds.low, self.bounds.high)
 
-    def __getitem__(self, rows: Any) -> Bounded:
+    def __getitem__(self, rows: Any) -> "Bounded":
         """The prediction for some rows."""
         return Bounded(self.prediction[rows], self.bounds)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Bounded:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Bounded":
         """The same prediction for a larger batch shape."""
         return Bounded(self.prediction.expand(batch_shape), self.bounds)
 

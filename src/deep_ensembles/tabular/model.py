@@ -1,7 +1,5 @@
 """A fitted table: how its columns are read, how training values were spread, and the ensemble that predicts from them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -174,10 +172,10 @@ class TableModel:
     target: Target
     ensemble: Ensemble
     facts: Mapping[str, Any]
-    beside: tuple[TableModel, ...] = ()
+    beside: "tuple[TableModel, ...]" = ()
 
     @property
-    def every(self) -> tuple[TableModel, ...]:
+    def every(self) -> "tuple[TableModel, ...]":
         """The models of all targets."""
         return replace(self, beside=()), *self.beside
 
@@ -251,7 +249,7 @@ class TableModel:
         return self.ensemble.tensors() | dict(beside)
 
     @classmethod
-    def from_file(cls, config: Mapping[str, Any], ensemble: Ensemble) -> TableModel:
+    def from_file(cls, config: Mapping[str, Any], ensemble: Ensemble) -> "TableModel":
         """The model that `save` described, around its ensemble, if they agree."""
         table = config["table"]
         schema = stored_schema(table["schema"], math.prod(ensemble.feature_shape))

@@ -1,7 +1,5 @@
 """Rows that are larger than memory: surveyed in one pass, then read block by block and shuffled through a buffer."""
 
-from __future__ import annotations
-
 import math
 import mmap
 from abc import ABC, abstractmethod
@@ -44,7 +42,7 @@ class Piece:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def take(self, rows: Any) -> Piece:
+    def take(self, rows: Any) -> "Piece":
         """Some of the rows."""
         return Piece(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 
@@ -53,7 +51,7 @@ class Piece:
         return [None if part is None else torch.from_numpy(part) for part in (self.inputs, self.targets, self.weights)]
 
     @staticmethod
-    def joined(pieces: Sequence[Piece]) -> Piece:
+    def joined(pieces: "Sequence[Piece]") -> "Piece":
         """All rows of several pieces."""
         columns = zip(*(vars(piece).values() for piece in pieces), strict=True)
         return Piece(*(None if parts[0] is None else np.concatenate(parts) for parts in columns))  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Inputs that are a dict or tuple of tensors, or items of a dataset: one flat tensor for all that trains and predicts."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 import math
@@ -55,7 +53,7 @@ class InputParts:
     precise: bool = False
 
     @classmethod
-    def of(cls, values: Any) -> InputParts:
+    def of(cls, values: Any) -> "InputParts":
         """The structure of these inputs, a dict or tuple of `[row, …]`."""
         names = tuple(values) if isinstance(values, Mapping) else None
         named = len(values) > 0 and all(isinstance(name, str) for name in names or ())
@@ -68,7 +66,7 @@ class InputParts:
         return cls(names, tuple(tuple(tensor.shape[1:]) for tensor in tensors), tuple(dtypes), precise)
 
     @classmethod
-    def of_item(cls, values: Any) -> InputParts | None:
+    def of_item(cls, values: Any) -> "InputParts | None":
         """The structure of the input in an item of a dataset; None if it is one tensor."""
         batch, is_tuple = default_collate([values]), isinstance(values, (tuple, list))
         if isinstance(values, Mapping) or (is_tuple and all(hasattr(part, "shape") for part in values)):
@@ -79,7 +77,7 @@ class InputParts:
         return None
 
     @classmethod
-    def from_file(cls, data: Any, features: tuple[int, ...]) -> InputParts:
+    def from_file(cls, data: Any, features: tuple[int, ...]) -> "InputParts":
         """The structure that a model file describes by the fields of this class, if it can be one of `features` numbers."""
         names, shapes, dtypes, precise = (data[field.name] for field in fields(cls))
         keys = range(len(shapes)) if names is None else names

@@ -1,7 +1,5 @@
 """What changes while runs are trained: the stack of their tensors, and how far each has come with its best weights."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Sequence
@@ -106,7 +104,7 @@ class Stack:
             self.averaged.buffers[name].copy_(tensor)
         return self.averaged
 
-    def select(self, runs: Sequence[int]) -> Stack:
+    def select(self, runs: Sequence[int]) -> "Stack":
         """A smaller stack with copies of some runs, moments included."""
         smaller = Stack(self.members.select(runs), self.recipe)
         for name, stack in self.stacks.items():

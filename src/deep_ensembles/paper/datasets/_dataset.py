@@ -1,7 +1,5 @@
 """What a data set is once it is loaded, and what is known of it before."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import os
@@ -57,14 +55,14 @@ class Card:
     rows: int
     features: int
     splits: int
-    load: Callable[[Path], Dataset | ImageDataset]
+    load: "Callable[[Path], Dataset | ImageDataset]"
     description: str
     origin: str
     licence: str
     hidden_units: int = 50
     file: str | None = None
     originals: tuple[Original, ...] = ()
-    convert: Callable[[Card, Path, Path], None] | None = None
+    convert: "Callable[[Card, Path, Path], None] | None" = None
     shape: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
 
