@@ -1,7 +1,5 @@
 """The prediction of an ensemble: a weighted mixture of its members' distributions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
@@ -91,7 +89,7 @@ class Mixture(td.Distribution):
         """Where the components have mass."""
         return self.components.support  # type: ignore[return-value]
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> Mixture:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "Mixture":
         """The same mixture for a larger batch shape."""
         return self._rows(lambda places: places.expand(tuple(batch_shape)))
 
@@ -99,18 +97,18 @@ class Mixture(td.Distribution):
         """The predictive distribution of one member."""
         return indexed(self.components, index)
 
-    def __getitem__(self, rows: Any) -> Mixture:
+    def __getitem__(self, rows: Any) -> "Mixture":
         """The mixture for some rows: indexes the batch (never classes or targets), keeps all members."""
         return self._rows(lambda places: places[rows])
 
-    def _rows(self, choose: Callable[[Tensor], Tensor]) -> Mixture:
+    def _rows(self, choose: Callable[[Tensor], Tensor]) -> "Mixture":
         """The mixture for the rows that are chosen from their numbers, `[*batch]`."""
         places = choose(torch.arange(math.prod(self.batch_shape), device=self.device).reshape(self.batch_shape))
         n_dims = 1 + len(self.batch_shape)  # classes or targets come after
         rows = rebuilt(self.components, lambda parameter: parameter.unsqueeze(1).flatten(1, n_dims)[:, places])
         return Mixture(rows, self.weights)
 
-    def target(self, index: int) -> Mixture:
+    def target(self, index: int) -> "Mixture":
         """The mixture for one of several targets, by itself; for a label one over the classes 0 (not there) and 1."""
         if not self.event_shape:
             raise ValueError(f"`target` needs a prediction of several targets, got {self!r}")

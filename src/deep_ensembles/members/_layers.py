@@ -1,7 +1,5 @@
 """Layers of all members of plain networks at once: batched matrix products and backward passes by hand."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -28,6 +26,19 @@ _FUNCTIONS: dict[type[nn.Module], tuple[Callable[..., Tensor], Callable[[Tensor,
     nn.Sigmoid: (torch.sigmoid, lambda gradient, x, y: _aten.sigmoid_backward.grad_input(gradient, y, grad_input=y)),
     nn.GELU: (_aten.gelu.out, lambda gradient, x, y: _aten.gelu_backward.grad_input(gradient, x, grad_input=y)),
 }
+
+
+class Tensors(NamedTuple):
+    """What belongs to a layer, by the names that the layer's module has for it."""
+
+    parameters: dict[str, Tensor]
+    gradients: dict[str, Tensor]
+    buffers: dict[str, Tensor]
+
+    def of(self, layer: str) -> "Tensors":
+        """What belongs to one of its parts."""
+        prefix = f"{layer}."
+        return Tensors(*({n.removeprefix(prefix): t for n, t in part.items() if n.startswith(prefix)} for part in self))
 
 
 class Layer:
@@ -353,19 +364,6 @@ LAYERS: dict[type[nn.Module], Callable[[Any, Tensors], Layer]] = {
     Levels: _Vectors, Values: _Vectors, SmoothClip: _SmoothClip, Skip: _Skip, nn.SiLU: _SiLU,
     **dict.fromkeys(_FUNCTIONS, _Activation),
 }  # fmt: skip
-
-
-class Tensors(NamedTuple):
-    """What belongs to a layer, by the names that the layer's module has for it."""
-
-    parameters: dict[str, Tensor]
-    gradients: dict[str, Tensor]
-    buffers: dict[str, Tensor]
-
-    def of(self, layer: str) -> Tensors:
-        """What belongs to one of its parts."""
-        prefix = f"{layer}."
-        return Tensors(*({n.removeprefix(prefix): t for n, t in part.items() if n.startswith(prefix)} for part in self))
 
 
 def _rows(tensor: Tensor | None) -> Any:
