@@ -9,22 +9,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 import deep_ensembles
 from deep_ensembles._terminal import Listing, printable
 
-if TYPE_CHECKING:
-    from deep_ensembles.execution import Execution
-
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 Processes = Annotated[int | None, typer.Option(min=1, help="Work in so many processes here.")]
 Ray = Annotated[str | None, typer.Option(help="Work on a Ray cluster: its address, or auto.")]
 
 
-def chosen_execution(processes: int | None, ray: str | None) -> "Execution | None":
+def chosen_execution(processes: int | None, ray: str | None) -> "deep_ensembles.Processes | deep_ensembles.Ray | None":
     """Where the user wants work to be done; None for what is usual."""
     if processes is not None and ray is not None:
         raise typer.BadParameter("--processes and --ray are two places to work; leave one of them out")
