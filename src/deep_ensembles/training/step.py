@@ -19,8 +19,6 @@ from deep_ensembles.training.data import Rows
 
 _softplus_backward = torch.ops.aten.softplus_backward.grad_input
 
-Derivative = Callable[[Any, Tensor, Tensor], Tensor]
-
 
 @dataclass(frozen=True)
 class Criterion:
@@ -130,7 +128,7 @@ def _point_squared_error(head: Point, raw: Tensor, target: Tensor) -> Tensor:
     return (raw - target.view(raw.shape)).mul_(2.0 / raw.shape[-1])
 
 
-_DERIVATIVES: dict[tuple[type, Any], Derivative] = {
+_DERIVATIVES: dict[tuple[type, Any], Callable[[Any, Tensor, Tensor], Tensor]] = {
     (Normal, log_score): _normal_log_score,
     (StudentT, log_score): _student_t_log_score,
     (GaussianMixture, log_score): _gaussian_mixture_log_score,
