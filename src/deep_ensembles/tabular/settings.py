@@ -160,8 +160,7 @@ class TableSettings:
             >>> print(TableSettings(target="price", drop=("id",)).text().splitlines()[:3])
             ['[settings]', 'target = "price"', 'drop = ["id"]']
         """
-        values = {setting.name: getattr(self, setting.name) for setting in fields(self)}
-        lines = [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None and value not in ((), {})]
+        lines = [f"{name} = {_toml(value)}" for name, value in vars(self).items() if value not in (None, (), {})]
         return "\n".join([_HEADING, *lines]) + "\n"
 
 
