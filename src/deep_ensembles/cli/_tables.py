@@ -162,7 +162,7 @@ def _note_unseen(unseen: Mapping[str, int]) -> None:
 def _show_predicted(result: tabular.Predicted, out: str, unit: str, as_json: bool) -> None:
     """What was written; beside the predictions themselves, where these are printed."""
     if as_json and out != "-":
-        _show_json({"wrote": out, **asdict(result), "unit": unit})
+        show(_json({"wrote": out, **asdict(result), "unit": unit}))
         return
     for text in result.notes:
         note(text)
@@ -182,7 +182,7 @@ def _show_row(predicted: tabular.PredictedRow, as_json: bool) -> None:
     if as_json:
         from deep_ensembles._files import json_ready
 
-        _show_json(json_ready(asdict(predicted)))
+        show(_json(json_ready(asdict(predicted))))
         return
     show(predicted.listing())
     for text in predicted.notes:
@@ -218,7 +218,7 @@ def evaluate(
         for name, page in pages.items():
             _signed(results[name], model).save(page)
         if as_json:
-            _show_json(_by_target({name: result.evaluation for name, result in results.items()}))
+            show(_json(_by_target({name: result.evaluation for name, result in results.items()})))
             return
         for name, result in results.items():
             if left_out := result.evaluation.about.get("Left out"):
@@ -259,7 +259,7 @@ def explain(
         wanted |= {} if as_json else {"log": note}
         found = {part.target.name: tabular.explain_table(part, data, **wanted) for part in models}
         if as_json:
-            _show_json(_by_target(found))
+            show(_json(_by_target(found)))
             return
         for name, explanation in found.items():
             if len(found) > 1:
@@ -320,15 +320,12 @@ def show_command(model: Model, as_json: Json = False) -> None:
 
 def _show_whole(result: Any, as_json: bool) -> None:
     """All listings of a result, or all of it as JSON."""
-    if as_json:
-        _show_json(result.as_dict())
-        return
-    for listing in result.listings():
-        show(listing)
+    for content in [_json(result.as_dict())] if as_json else result.listings():
+        show(content)
 
 
-def _show_json(content: Any) -> None:
-    show(json.dumps(content, allow_nan=False, indent=1))
+def _json(content: Any) -> str:
+    return json.dumps(content, allow_nan=False, indent=1)
 
 
 def _by_target(found: Mapping[str, Any]) -> Any:
