@@ -88,8 +88,7 @@ def _changed(original: Original, folder: Path) -> str:
 
 def _read_sums(path: Path) -> dict[str, str]:
     lines = path.read_text().splitlines() if path.is_file() else []
-    pairs = [line.split("  ", 1) for line in lines if "  " in line]
-    return {file: checksum for checksum, file in pairs}
+    return {file: checksum for checksum, _, file in (line.partition("  ") for line in lines) if file}
 
 
 def _file_bar(update: Callable[..., None]) -> Any:
