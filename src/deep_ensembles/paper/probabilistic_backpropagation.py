@@ -118,11 +118,12 @@ def _units(inputs: Tensor, targets: Tensor) -> Standardization:
 
 def _initial_means(seeds: Sequence[int], n_inputs: int, n_hidden: int) -> tuple[Tensor, Tensor]:
     """Random means of both layers, N(0, 1 / fan-in), which tell the hidden units apart."""
-    layers = []
-    for shape in ((n_inputs + 1, n_hidden), (n_hidden + 1,)):
+
+    def layer(*shape: int) -> Tensor:
         draws = [stream(seed, Purpose.INITIALISATION, len(shape)).standard_normal(shape) for seed in seeds]
-        layers.append(torch.from_numpy(np.stack(draws)) / shape[0] ** 0.5)
-    return layers[0], layers[1]
+        return torch.from_numpy(np.stack(draws)) / shape[0] ** 0.5
+
+    return layer(n_inputs + 1, n_hidden), layer(n_hidden + 1)
 
 
 def _epoch(state: _pbp.Filter, inputs: Tensor, targets: Tensor, order: Tensor, units: Standardization) -> Tensor:
