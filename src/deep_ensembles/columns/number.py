@@ -343,9 +343,8 @@ def _durations(text: pa.Array, clocks: bool = True) -> NDArray[np.float64]:
     seconds = np.full(len(text), np.nan)
     for pattern in (_DURATION, _CLOCK):
         pieces = pc.extract_regex(text, pattern)
-        parts = [pieces.type[place].name for place in range(pieces.type.num_fields)]
         found = parsing.flags(pc.and_(pieces.is_valid(), pc.match_substring_regex(text, r"\d")))
-        empty = {part: pc.replace_substring(pieces.field(part), ",", ".") for part in parts}
+        empty = {part.name: pc.replace_substring(pieces.field(part.name), ",", ".") for part in pieces.type}
         filled = {part: pc.if_else(pc.equal(values, ""), "0", values).cast(pa.float64()) for part, values in empty.items()}
         total = sum(_TIMES[part] * parsing.floats(values) for part, values in filled.items())
         seconds = np.where(found, total, seconds)
