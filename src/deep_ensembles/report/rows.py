@@ -237,9 +237,7 @@ def _time_text(time: Any) -> str:
 def sample_rows(rows: Rows, names: Sequence[str]) -> dict[str, list[float]]:
     """Values to draw as points: of all rows if they are few, else of a random sample that is always the same."""
     n_rows = len(rows["actual"])
-    sample = np.arange(n_rows)
-    if n_rows > _SAMPLE_ROWS:
-        sample = np.sort(np.random.default_rng(0).choice(n_rows, _SAMPLE_ROWS, replace=False))
+    sample = np.sort(np.random.default_rng(0).choice(n_rows, min(n_rows, _SAMPLE_ROWS), replace=False))
     return as_lists(**{name: rows[name][sample] for name in ("row", *names)})
 
 
