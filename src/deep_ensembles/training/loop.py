@@ -63,9 +63,8 @@ class _Session:
     def __init__(self, training: Training) -> None:
         self.members, self.standardization, self.loader, self.unlabelled = prepare(training)
         self.runs, self.algorithm, self.recipe = training.runs, training.algorithm, training.recipe
-        self.writer, recipe = None, training.recipe
-        if recipe.checkpoint is not None:
-            self.writer = CheckpointWriter(recipe.checkpoint, fingerprint(training, self.members))
+        recipe, point = training.recipe, training.recipe.checkpoint
+        self.writer = None if point is None else CheckpointWriter(point, fingerprint(training, self.members))
         self.interrupted: Callable[[], bool] = lambda: False
         self.end = math.inf if recipe.time_limit is None else time.monotonic() + recipe.time_limit
         self.state = TrainingState(self.members, recipe.max_epochs)
