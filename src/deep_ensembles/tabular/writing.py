@@ -199,10 +199,13 @@ def _check_ending(path: Path, endings: Sequence[str]) -> None:
         raise TableError(f"{path} must end in {known}")
 
 
+def _standard_output() -> Any:
+    return _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
+
+
 def _begin(path: Path | str, schema: pa.Schema, stack: ExitStack) -> Any:
     name = Path(path).name.lower()
-    shown: Any = _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
-    file: Any = shown if name == STANDARD else stack.enter_context(replacing(path))
+    file: Any = _standard_output() if name == STANDARD else stack.enter_context(replacing(path))
     if name.endswith(".jsonl"):
         return nullcontext(file)
     if name.endswith(".parquet"):
