@@ -34,7 +34,8 @@ from deep_ensembles.training.resources import limited_threads
 
 _PILOT_ROWS = 3000  # that networks are tried on, where there are many more
 _MANY_ROWS = 50_000  # from which only the best network is trained to the end, not the best two
-_PILOT_MEMBERS, _PILOT_PART, _PILOT_EPOCHS = 3, 0.5, 150  # in trials; a part of the epochs, of few rows at most so many
+_PILOT_MEMBERS, _PILOT_PART = 3, 0.5  # members of a trial, and its part of the epochs
+_PILOT_EPOCHS = 150  # at most, where only some of the rows are tried
 _FEW_ROWS = 200  # below which so much is left to chance that four networks are trained to the end, not two
 _FOLD_ROWS, _MOST_FOLDS = 20, 20  # rows that a fold has at least, and folds at most, where there are more than 5
 _MAIN_PART = 0.6  # of the time limit that is left for the best networks
